@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from clue_ros.lab.options import add_options, option, read_options
 from clue_ros.model.loading import DEFAULT_MODEL
+from clue_ros.model.openvino_backbone import CACHE
 
 T = TypeVar("T")
 REQUEST = "pick up the block"
@@ -39,6 +40,19 @@ def parse(options: type[T], doc: str | None, argv: list[str] | None = None) -> T
     )
     add_options(parser, options)
     return read_options(options, parser.parse_args(argv))
+
+
+@contextmanager
+def cache_in(folder: Path) -> Iterator[None]:
+    """Let the processes that start in here keep their graphs in a folder."""
+    before = os.environ.get(CACHE)
+    os.environ[CACHE] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ[CACHE]
+        if before is not None:
+            os.environ[CACHE] = before
 
 
 def noise(count: int = 1) -> npt.NDArray[np.uint8]:

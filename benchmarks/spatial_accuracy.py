@@ -32,7 +32,8 @@ from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.worlds import BLOCKS
 from clue_ros.model.loading import add_model_argument
 from clue_ros.model.masks import box_mask, grabcut_mask
-from clue_ros.nodes.pose_from_depth import Pinhole, locate
+from clue_ros.nodes.pinhole import Pinhole
+from clue_ros.nodes.pose_from_depth import locate
 
 MISSING = 0.05
 

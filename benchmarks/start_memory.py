@@ -12,23 +12,19 @@ later one (which reads the cache). Plain transformers has the files' type. Judge
 from __future__ import annotations
 
 import json
-import os
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from benchmarks.common import parse
+from benchmarks.common import cache_in, parse
 from clue_ros.lab.evaluation.random_models import write_random_model
 from clue_ros.lab.evaluation.speed import RANDOM, REQUESTS, START, time_to_first_line
 from clue_ros.lab.options import option
 from clue_ros.model.export import export_model
 from clue_ros.model.loading import DEFAULT_MODEL, demo_folder, find_model
-from clue_ros.model.openvino_backbone import CACHE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,19 +35,6 @@ class StartMemoryOptions:
     random: str | None = option(
         None, "a model of this size with random weights in bfloat16 instead", choices=RANDOM
     )
-
-
-@contextmanager
-def cache_in(folder: Path) -> Iterator[None]:
-    """Let the processes that start in here keep their graphs in a folder."""
-    before = os.environ.get(CACHE)
-    os.environ[CACHE] = str(folder)
-    try:
-        yield
-    finally:
-        del os.environ[CACHE]
-        if before is not None:
-            os.environ[CACHE] = before
 
 
 def peak(*words: str) -> int:

@@ -5,6 +5,7 @@
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
     clue teach IMAGE --box X0 Y0 X1 Y1 --name N    show an object and say what it is called
     clue pair IMAGES --out DIR                     two people make dialogues (a web page)
+    clue replay BAG "the cup"                      reply to the pictures of a recorded bag
     clue read FILE                                 say how people's utterances are read
     clue check --model M                           say whether a model would load here
     clue export M --out FOLDER                     write a model with weights of 8 bits
@@ -60,6 +61,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "clue_ros.console.demo_page", "a web page to talk to a model about pictures"
     ),
     "pair": Command("clue_ros.console.pair_command", "a web page where two people make dialogues"),
+    "replay": Command("clue_ros.nodes.replay", "reply to the pictures of a recorded bag"),
     "read": Command("clue_ros.read", "how utterances of people are read, before any model"),
     "check": Command("clue_ros.check", "would a model load here? (before a download)"),
     "export": Command("clue_ros.model.export", "a model in 8 bits, for a CPU with little memory"),

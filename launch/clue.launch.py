@@ -8,8 +8,11 @@ at every start of its process. `ros2 launch clue_ros clue.launch.py -s` lists th
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
+import shutil
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -26,6 +29,7 @@ from launch_ros.parameter_descriptions import ParameterValue
 from clue_ros.nodes.viewer_layouts import FRAME, write_layouts
 from launch import Action, LaunchContext, LaunchDescription
 
+FILE_NAME = "clue.launch.py"
 SHARE = get_package_share_directory("clue_ros")
 PROFILES = ("FASTDDS_DEFAULT_PROFILES_FILE", "FASTRTPS_DEFAULT_PROFILES_FILE")
 LARGE, SMALL = (os.path.join(SHARE, "config", f"{n}.xml") for n in ("fastdds", "fastdds_small"))
@@ -49,6 +53,19 @@ def like(words: str, pattern: str) -> Rule:
     return Rule(words, re.compile(pattern).fullmatch)
 
 
+def number(words: str, low: float, high: float, special: float | None = None) -> Rule:
+    """Allow a number from low to high, or the special one."""
+
+    def allows(text: str) -> bool:
+        try:
+            value = float(text)
+        except ValueError:
+            return False
+        return low <= value <= high or value == special
+
+    return Rule(words, allows)
+
+
 # As in launch's own conditions: capitals do not matter, 1 and 0 count too.
 TRUTH = like("true or false", "(?i)true|false|1|0")
 DEVICE = like("auto, cpu, cuda, cuda:0, ...", r"auto|cpu|(cuda|mps|xpu)(:\d+)?")
@@ -59,6 +76,10 @@ SECONDS = Rule(
     "seconds, from 0 to 3600",
     lambda text: re.fullmatch(r"\d+(\.\d*)?|\.\d+", text) and float(text) <= 3600,
 )
+PROBABILITY = number("0 to 1, or -1", 0.0, 1.0, -1.0)
+METRES = number("metres, from 0.000001 to 1", 1e-6, 1.0)
+QUESTIONS = Rule("0 to 20", lambda text: text.isdecimal() and int(text) <= 20)
+RELIABILITY = one_of("auto", "reliable", "best_effort")
 LANGUAGE = like("a tag, such as en-US", "[A-Za-z]{2,3}(-[A-Za-z0-9]{2,8})*")
 LISTENS_TO = Rule(
     "microphone, topic, or an existing audio file or folder",
@@ -90,7 +111,23 @@ ARGUMENTS = (
     ("device", "", "auto, cpu, cuda, cuda:1, ...", DEVICE),
     ("image", "image", "the camera's topic, such as /camera/image_raw", TOPIC),
     ("image_transport", "", "raw, or compressed for <image>/compressed", TRANSPORT),
+    (
+        "reliability",
+        "",
+        "of image, depth and camera_info: auto, reliable, best_effort",
+        RELIABILITY,
+    ),
+    ("threshold", "", "probability of ambiguity from which it asks; -1: the model's", PROBABILITY),
+    ("max_questions", "", "questions in one dialogue, 0 to 20", QUESTIONS),
+    ("masks", "", "true: give each object its mask", TRUTH),
     ("depth", "depth", "the topic of depth registered to the image, for 3D poses", TOPIC),
+    ("depth_unit", "", "metres of a count of a 16-bit depth image: 0.001, 0.000125, ...", METRES),
+    (
+        "target_frame",
+        "",
+        "frame that poses are published in, through tf2: base_link, ...",
+        FRAME_ID,
+    ),
     (
         "camera_info",
         "",
@@ -146,12 +183,52 @@ ARGUMENTS = (
 )
 
 RESPAWN_DELAY = 0.5  # seconds
-# To perception, where given.
-PASSED_ON = ("model", "candidates", "language_model", "device", "image_transport", "record")
+# To perception, where given: those that are text, and what the others are as parameters.
+PASSED_ON = (
+    *("model", "candidates", "language_model", "device", "image_transport", "record"),
+    "target_frame",
+)
+CONVERTED: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "reliability": ("image_reliability", str),
+    "threshold": ("threshold", float),
+    "max_questions": ("max_questions", int),
+    "masks": ("masks", lambda text: is_true(text)),
+    "depth_unit": ("depth_unit", float),
+}
+# ros2 launch that gets SIGTERM ends without its nodes (launch says "can result in orphaned
+# processes"): the kernel then sends them SIGTERM too.
+END_WITH_LAUNCH = "setpriv --pdeathsig TERM"
 
 
 class ArgumentError(RuntimeError):
     """An argument has a value that it cannot have; ros2 launch prints the message and ends."""
+
+
+def check_names() -> None:
+    """Raise ArgumentError for an argument on the command line that this file does not have.
+
+    Where another launch file includes this one, the command line is that file's.
+    """
+    files = [n for n, word in enumerate(sys.argv) if os.path.basename(word) == FILE_NAME]
+    names = [argument[0] for argument in ARGUMENTS]
+    for word in sys.argv[files[0] + 1 :] if files else []:
+        name, given, _ = word.partition(":=")
+        if given and name not in names and not name.startswith("launch-prefix"):
+            like_it = difflib.get_close_matches(name, names, 1)
+            advice = f"do you mean {like_it[0]}? " if like_it else ""
+            raise ArgumentError(
+                f"{name} is no argument of {FILE_NAME}: {advice}`ros2 launch clue_ros {FILE_NAME} "
+                "-s` lists them"
+            )
+
+
+def program(context: LaunchContext, package: str, executable: str) -> dict[str, Any]:
+    """Return what a node runs, so that it ends when ros2 launch is killed."""
+    what = {"package": package, "executable": executable, "exec_name": executable}
+    own = context.launch_configurations.get("launch-prefix")  # a debugger, for example
+    if shutil.which(END_WITH_LAUNCH.split()[0]) and not own:
+        what["prefix"] = END_WITH_LAUNCH
+    return what
 
 
 def values_of(context: LaunchContext) -> dict[str, str]:
@@ -193,8 +270,12 @@ def start(context: LaunchContext) -> list[Node]:
 
     A function, so that only the arguments that were given override the parameter file.
     """
+    check_names()
     value = values_of(context)
     given: dict[str, Any] = {name: as_text(value[name]) for name in PASSED_ON if value[name]}
+    for name, (parameter, convert) in CONVERTED.items():
+        if value[name]:
+            given[parameter] = convert(value[name])
     given["autostart"] = is_true(value["autostart"])
     voice = is_true(value["voice"])
     language = {"language": value["language"]} if value["language"] else {}
@@ -207,23 +288,21 @@ def start(context: LaunchContext) -> list[Node]:
     secure = context.environment.get("ROS_SECURITY_ENABLE") == "true"
     small = {"additional_env": small_memory(context)}
     common = {
-        "package": "clue_ros",
         "namespace": value["namespace"],
         "output": "screen",
         "respawn": is_true(value["respawn"]),
         "respawn_delay": RESPAWN_DELAY,
     }
 
-    def own(name: str) -> dict[str, list[str]]:
-        """Give a node its enclave, where SROS2 is on (config/sros2/policy.xml)."""
+    def own(name: str) -> dict[str, Any]:
+        """Give a node its program, and its enclave where SROS2 is on (config/sros2/policy.xml)."""
         enclave = ["--enclave", f"/clue/{name}"] if secure else []
-        return {"ros_arguments": arguments + enclave}
+        run = program(context, "clue_ros", f"{name}_node")
+        return {**run, "name": name, "ros_arguments": arguments + enclave}
 
     perception = LifecycleNode(
-        executable="perception_node",
         # A small supervisor starts the node again.
         arguments=["--keep"] if common["respawn"] else [],
-        name="perception",
         parameters=[value["params_file"], given, language, again_after, time],
         remappings=[
             (topic, value[topic])
@@ -234,8 +313,6 @@ def start(context: LaunchContext) -> list[Node]:
         **common,
     )
     tts = LifecycleNode(
-        executable="tts_node",
-        name="tts",
         parameters=[value["params_file"], {"autostart": given["autostart"]}, language, time],
         remappings=[("say", value["say"])],
         **own("tts"),
@@ -243,8 +320,6 @@ def start(context: LaunchContext) -> list[Node]:
         **common,
     )
     speech = LifecycleNode(
-        executable="speech_node",
-        name="speech",
         parameters=[
             value["params_file"],
             {"autostart": given["autostart"], "source": value["speech_source"]},
@@ -265,11 +340,11 @@ def start(context: LaunchContext) -> list[Node]:
         page["port"] = int(value["console_port"])
     if value["image_transport"]:
         page["image_transport"] = value["image_transport"]
+    if value["reliability"]:
+        page["image_reliability"] = value["reliability"]
     if value["record"]:
         page["recordings"] = as_text(value["record"])
     console = Node(
-        executable="console_node",
-        name="console",
         parameters=[value["params_file"], page, time],
         remappings=[(topic, value[topic]) for topic in ("image", "speech", "say", "audio")],
         **own("console"),
@@ -306,8 +381,7 @@ def viewers(context: LaunchContext) -> list[Action]:
         given = ["-d", layouts[name]] if name == "rviz" else []
         actions.append(
             Node(
-                package=package,
-                executable=package,
+                **program(context, package, package),
                 name=package,
                 arguments=given,
                 parameters=[time],

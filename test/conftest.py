@@ -3,12 +3,14 @@
 import contextlib
 import fcntl
 import gc
+import http.server
 import os
 import shutil
 import sys
 import tempfile
+import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 # Before torch is imported anywhere: small models run slower on many threads, and a model that is
 # not on this machine must fail at once instead of asking the hub.
@@ -98,6 +100,38 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tiny_model import write_random_model
 
     return write_random_model(tmp_path_factory.mktemp("random_model"))
+
+
+@pytest.fixture
+def asked_by_openvino(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], list[str]]]:
+    """What OpenVINO's telemetry has done in the processes that a test has started: files, requests.
+
+    Their home folder is empty and their proxy refuses; CI=true would hide the telemetry.
+    """
+    requests: list[str] = []
+
+    class Refusing(http.server.BaseHTTPRequestHandler):
+        """Counts what it refuses."""
+
+        def do_CONNECT(self) -> None:
+            requests.append(self.path)
+            self.send_error(403)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    home = tmp_path / "home"
+    home.mkdir()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for name in [name for name in os.environ if "proxy" in name.lower()] + ["CI"]:
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("HOME", str(home))
+        yield lambda: [*requests, *(str(path) for path in home.rglob("intel/*"))]
+        server.shutdown()
 
 
 LOADED: list[tuple[Any, str, Any]] = []  # each shared model, its policy and its fit

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.console.choosing import ShownQuestion
 from clue_ros.console.live import LivePage
-from clue_ros.console.robot import ShownObject, Status
+from clue_ros.console.robot import ShownObject, Status, TaughtThing
 from clue_ros.console.server import Server, create_app, serve
 from clue_ros.dialogue.types import Box, clean_text
 from clue_ros.errors import ClueError
 
+OFFERS = ("the left one", "the right one")
 LEFT, RIGHT = Box(20, 100, 100, 200), Box(220, 100, 300, 200)
 
 
@@ -29,7 +31,9 @@ class ScriptedRobot:
     def __init__(self, page: LivePage) -> None:
         self.page = page
         self.said: list[str] = []
+        self.chosen: list[int] = []
         self.stops = 0
+        self.lessons: list[tuple[npt.NDArray[np.uint8], Box, str]] = []
         self.options: list[tuple[str, str]] = []
         self.photographs: list[tuple[tuple[int, ...] | None, str]] = []
         self.sound: list[npt.NDArray[np.int16]] = []
@@ -37,10 +41,12 @@ class ScriptedRobot:
         self.wait = threading.Event()  # `say` waits for it
         self.wait.set()
 
-    def ask(self, text: str = "left or right?", offers: tuple[str, ...] = ()) -> None:
+    def ask(self, text: str = "left or right?", offers: tuple[str, ...] = OFFERS) -> None:
         """Show a picture of 320 x 240 and an open question about its two sides."""
         self.page.show_frame(np.full((240, 320, 3), 90, np.uint8))
-        self.page.show_question(text, [ShownObject(LEFT), ShownObject(RIGHT)], offers)
+        candidates = (ShownObject(LEFT, "red mug"), ShownObject(RIGHT, "blue mug"))
+        meant = tuple((number,) for number in range(len(offers)))
+        self.page.show_question(ShownQuestion(text, candidates, offers, meant))
         self.page.show_turn("robot", text, time.time())
         self.page.show_status(Status("waiting", "1", seconds_left=60.0))
 
@@ -50,6 +56,10 @@ class ScriptedRobot:
         self.said.append(clean_text(text))
         self.page.show_turn("user", text, time.time())
 
+    def choose(self, candidate: int) -> None:
+        """Note it."""
+        self.chosen.append(candidate)
+
     def stop(self) -> None:
         """Note it."""
         self.stops += 1
@@ -57,6 +67,20 @@ class ScriptedRobot:
     def use_photograph(self, image: npt.NDArray[np.uint8] | None, name: str = "") -> None:
         """Note it."""
         self.photographs.append((None if image is None else image.shape, name))
+
+    def teach(self, image: npt.NDArray[np.uint8], box: Box, name: str) -> None:
+        """Note it, and know it."""
+        self.lessons.append((image, box, name))
+        self.list_taught()
+
+    def forget(self, name: str) -> None:
+        """Forget it."""
+        self.lessons = [lesson for lesson in self.lessons if lesson[2] != name]
+        self.list_taught()
+
+    def list_taught(self) -> None:
+        """Show it."""
+        self.page.show_taught([TaughtThing((name,), 1) for _, _, name in self.lessons])
 
     def set_option(self, name: str, value: str) -> None:
         """Note it; "broken" cannot be set."""

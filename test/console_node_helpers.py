@@ -42,8 +42,8 @@ class FakePage(LivePage):
     def show_turn(self, speaker: Any, text: str, stamp: float) -> None:
         self.turns.append((speaker, text))
 
-    def show_question(self, text: str, candidates: Any, suggested_answers: Any) -> None:
-        self.questions.append((text, candidates, suggested_answers))
+    def show_question(self, question: Any) -> None:
+        self.questions.append(question)
 
     def show_grounding(self, found: Any) -> None:
         self.groundings.append(found)

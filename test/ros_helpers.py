@@ -416,13 +416,13 @@ class Client:
             request.image = image
         return self.call(self.ground_service, request)
 
-    def answer(self, text: str, dialogue_id: str = "") -> Any:
+    def answer(self, text: str, dialogue_id: str = "", candidate: int = -1) -> Any:
         """Call the service `answer`."""
         from clue_msgs.srv import AnswerClarification
 
-        return self.call(
-            self._answer, AnswerClarification.Request(dialogue_id=dialogue_id, text=text)
-        )
+        request = AnswerClarification.Request(dialogue_id=dialogue_id, text=text)
+        request.candidate = candidate
+        return self.call(self._answer, request)
 
     def goal(self, text: str, **fields: Any) -> Any:
         """Send a goal and return its accepted handle."""

@@ -53,7 +53,11 @@ class ScriptedClue:
         asked = bool(dialogue.questions) if self.asks_each else dialogue.questions >= self.questions
         if force_grounding or asked:
             return Grounding(BOXES[0], dialogue.turns[-1].text, self.score, ESTIMATE)
-        return Question(self.question, BOXES, offered_answers(self.question), ESTIMATE)
+        answers = offered_answers(self.question)
+        bound = tuple((number,) for number in range(2)) if len(answers) == 2 else ()
+        return Question(
+            self.question, BOXES, answers, ESTIMATE, answer_candidates=bound, labels=("mug", "bowl")
+        )
 
     def memory_bytes(self) -> int:
         """Return nothing to speak of."""

@@ -10,9 +10,10 @@ from ros_helpers import ROOT
 
 POLICY = ROOT / "config" / "sros2" / "policy.xml"
 # What a node has only on some occasions: simulated time, compressed images, ROS from Jazzy on, and
-# vision_msgs and foxglove_msgs.
-SOMETIMES = {"/clock", "/image/compressed", "get_type_description"}
-SOMETIMES |= {f"/perception/{name}" for name in ("annotations", "detections", "detections_3d")}
+# tf2_msgs, vision_msgs, foxglove_msgs and moveit_msgs.
+SOMETIMES = {"/clock", "/image/compressed", "/depth/compressedDepth", "get_type_description"}
+SOMETIMES |= {"/tf", "/tf_static", "/perception/annotations", "/perception/collision_object"}
+SOMETIMES |= {"/perception/detections", "/perception/detections_3d"}
 
 
 @dataclass

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.dialogue.types import Box
-from clue_ros.nodes.pose_from_depth import Array, Pinhole
+from clue_ros.nodes.pinhole import Array, Pinhole
 
 CAMERA = Pinhole(640, 480, 600.0, 600.0, 319.5, 239.5)
 Depth = npt.NDArray[np.float32]

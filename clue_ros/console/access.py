@@ -9,6 +9,7 @@ once in the address (`?token=...`) and then kept in a cookie that no script can 
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import html
 import ipaddress
@@ -27,6 +28,8 @@ from clue_ros.errors import ClueError
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 PUBLIC = "/static/"  # the page's code and style, the same for everyone
 FORBIDDEN = 1008  # WebSocket close code: policy violation
+STALL_SECONDS = 10.0  # that a body may send nothing
+BODY_SECONDS = 120.0  # that a body may take as a whole
 _CONTENT = (
     "default-src 'self'; img-src 'self' blob: data:; media-src 'self' blob:; object-src 'none';"
     " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -99,16 +102,19 @@ class Access:
         await (refusal or self._app)(scope, receive, guarded)
 
     def _refusal(self, scope: Scope, headers: Headers) -> Response | None:
-        host = headers.get("host", "")
-        if self._token is None and not is_local(urlsplit(f"//{host}").hostname or ""):
+        host, origin = headers.get("host", ""), headers.get("origin")
+        name = _host_name(host)
+        if name is None or (origin is not None and _origin_host(origin) is None):
+            which = "Host" if name is None else "Origin"
+            return PlainTextResponse(f"The header {which} cannot be read.\n", 400)
+        if self._token is None and not is_local(name):
             return PlainTextResponse(
                 "This page is for this machine alone: open it as http://localhost, or start it"
                 " with a token.\n",
                 403,
             )
-        origin = headers.get("origin")
         changes = scope["type"] == "websocket" or scope["method"] not in SAFE_METHODS
-        if changes and origin is not None and urlsplit(origin).netloc.lower() != host.lower():
+        if changes and origin is not None and _origin_host(origin) != host.lower():
             return PlainTextResponse("Another website may not use this page.\n", 403)
         if self._token is None or scope["path"].startswith(PUBLIC):
             return None
@@ -137,6 +143,25 @@ class Access:
         return f"{pair}; Path=/; HttpOnly; SameSite=Strict{secure}"
 
 
+def _host_name(host: str) -> str | None:
+    """The name in a Host header, "" where there is none; None where it cannot be read."""
+    try:
+        parts = urlsplit(f"//{host}")
+        _ = parts.port  # raises ValueError where it is no number
+    except ValueError:
+        return None
+    whole = parts.netloc == host and "@" not in host and host.isprintable()
+    return (parts.hostname or "") if whole else None
+
+
+def _origin_host(origin: str) -> str | None:
+    """Name and port in an Origin header, "" where it has none; None where it cannot be read."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
+
+
 def _cookie_name(scope: Scope) -> str:
     """One for each port: a machine's pages share their cookies."""
     server = scope.get("server") or ("", 0)
@@ -162,14 +187,31 @@ def _token_page(wrong: bool) -> str:
     return text.replace("{why}", html.escape(why))
 
 
+class SlowBodyError(ClueError):
+    """A body did not come in time."""
+
+    code = "TIMEOUT"
+    status = 408
+
+
 async def read_body(request: Request, limit: int, too_large: ClueError) -> bytes:
-    """The body of a request; raises `too_large` once it has over `limit` bytes, or says so."""
+    """The body of a request; raises `too_large` once it has over `limit` bytes, or says so.
+
+    Raises SlowBodyError for one that stalls, or takes over BODY_SECONDS.
+    """
     length = request.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limit:
         raise too_large
-    content = bytearray()
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > limit:
-            raise too_large
+    content, chunks = bytearray(), request.stream()
+
+    async def read() -> None:
+        while (chunk := await asyncio.wait_for(anext(chunks, None), STALL_SECONDS)) is not None:
+            content.extend(chunk)
+            if len(content) > limit:
+                raise too_large
+
+    try:
+        await asyncio.wait_for(read(), BODY_SECONDS)
+    except asyncio.TimeoutError:
+        raise SlowBodyError("the file came too slowly, and was not taken: try again") from None
     return bytes(content)

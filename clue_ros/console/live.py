@@ -23,9 +23,10 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.console import SENT_SIDE
-from clue_ros.console.choosing import ShownQuestion, color_of, shown_question
-from clue_ros.console.robot import Diagnostics, Option, ShownObject, Status
+from clue_ros.console.choosing import ShownQuestion
+from clue_ros.console.robot import Diagnostics, Option, Robot, ShownObject, Status, TaughtThing
 from clue_ros.dialogue.types import Speaker
+from clue_ros.images import decode_image
 
 JPEG_QUALITY = 85
 MAX_TURNS = 300  # lines of the chat that are kept
@@ -44,12 +45,10 @@ class Frame:
         self._message: bytes | None = None
         self._lock = threading.Lock()
 
-    def pixels(self) -> npt.NDArray[np.uint8] | None:
-        """uint8 RGB (H, W, 3); None for a JPEG that cannot be read."""
-        if not isinstance(self._image, bytes):
-            return self._image
-        bgr = cv2.imdecode(np.frombuffer(self._image, np.uint8), cv2.IMREAD_COLOR)
-        return None if bgr is None else np.ascontiguousarray(bgr[:, :, ::-1], np.uint8)
+    def pixels(self) -> npt.NDArray[np.uint8]:
+        """uint8 RGB (H, W, 3). Raises BadImageError for a JPEG that cannot be read."""
+        image = self._image
+        return decode_image(image, "the picture") if isinstance(image, bytes) else image
 
     def message(self) -> bytes:
         """Its number, width and height as little-endian uint32, then a JPEG of up to SENT_SIDE."""
@@ -119,17 +118,12 @@ class LivePage:
         self._append(self._chat, "chat", "turn", speaker=speaker, text=text, stamp=stamp)
 
     def show_note(self, text: str) -> None:
-        """A line of the chat that nobody said, such as which candidate was clicked."""
+        """A line of the chat that nobody said, such as which candidate was chosen."""
         self._append(self._chat, "chat", "turn", speaker="note", text=text, stamp=time.time())
 
-    def show_question(
-        self, text: str, candidates: Sequence[ShownObject], suggested_answers: Sequence[str]
-    ) -> None:
-        """The open question; its candidates are numbered and coloured in the given order."""
-        frame = self._frame
-        pixels = None if frame is None or not candidates else frame.pixels()
-        size = _size_of(candidates) if frame is None else frame.size
-        self._set_question(shown_question(text, candidates, suggested_answers, pixels, size))
+    def show_question(self, question: ShownQuestion) -> None:
+        """The open question; its candidates are numbered in the given order, from 1."""
+        self._set_question(question)
 
     def show_grounding(self, found: ShownObject | None) -> None:
         """The object that the last dialogue ended with; None: none."""
@@ -152,6 +146,22 @@ class LivePage:
     def show_options(self, options: Sequence[Option]) -> None:
         """The settings, with their values now."""
         self._set("options", options=[vars(option) for option in options])
+
+    def show_taught(self, things: Sequence[TaughtThing] | None) -> None:
+        """The objects that the robot was taught; None: it cannot be taught."""
+        shown = (
+            None
+            if things is None
+            else [
+                {
+                    "names": thing.names,
+                    "examples": thing.examples,
+                    "thumbnail": base64.b64encode(thing.thumbnail).decode("ascii"),
+                }
+                for thing in things
+            ]
+        )
+        self._set("taught", things=shown)
 
     def show_diagnostics(self, diagnostics: Diagnostics) -> None:
         """The health of the nodes."""
@@ -176,31 +186,15 @@ class LivePage:
         """The open question and its number, if there is one."""
         return self._question
 
-    def spoken_as(self, text: str) -> str:
-        """What to tell the robot for a person's words.
-
-        The same, or what names the candidate that the page shows in the colour or with the number
-        that the words say ("the blue one", "number 2"). A note in the chat says so.
-        """
+    def numbered(self, text: str) -> int | None:
+        """The candidate of the open question whose number a text says, counted from 0; or None."""
         asked = self._question
-        index = None if asked is None else asked[1].meant(text)
-        if asked is None or index is None:
-            return text
-        words = asked[1].words_for(index)
-        self._note_choice(index, words, f"“{' '.join(text.split())}” is")
-        return words
+        return None if asked is None else asked[1].numbered(text)
 
-    def choose(self, number: int, index: int) -> str | None:
-        """What to tell the robot for a click on a candidate, counted from 0.
-
-        None where the question of this number is no longer open, or has no such candidate.
-        """
+    def has_candidate(self, number: int, index: int) -> bool:
+        """Whether the question of this number is still open and has this candidate, from 0."""
         asked = self._question
-        if asked is None or asked[0] != number or not 0 <= index < len(asked[1].candidates):
-            return None
-        words = asked[1].words_for(index)
-        self._note_choice(index, words, "You chose")
-        return words
+        return asked is not None and asked[0] == number and 0 <= index < len(asked[1].candidates)
 
     def join(self, wake: Callable[[], object]) -> Viewer:
         """A page was opened. `wake` is called, from any thread, when there is something to take."""
@@ -214,10 +208,6 @@ class LivePage:
         with self._lock:
             self._viewers.discard(viewer)
 
-    def _note_choice(self, index: int, words: str, how: str) -> None:
-        name = " ".join(filter(None, (str(index + 1), color_of(index)[0])))
-        self.show_note(f"{how} {name}, in words: “{words}”")
-
     def _set_question(self, question: ShownQuestion | None) -> None:
         with self._lock:
             if question is None and self._question is None and "question" in self._parts:
@@ -227,16 +217,14 @@ class LivePage:
         if question is None:
             self._set("question", number=number, text=None)
             return
-        candidates = [
-            {**_object(shown), "color": color_of(n), "says": question.words_for(n)}
-            for n, shown in enumerate(question.candidates)
-        ]
+        named = zip(question.candidates, question.names, strict=True)
         self._set(
             "question",
             number=number,
             text=question.text,
-            candidates=candidates,
-            suggested_answers=list(question.suggested_answers),
+            confirm=question.confirm,
+            candidates=[{**_object(shown), "name": name} for shown, name in named],
+            others=[{"text": answer, "candidates": group} for answer, group in question.others],
         )
 
     def _next(self) -> int:
@@ -275,11 +263,16 @@ class Viewer:
         self._turn = 0  # number of the last line of the chat that it got
         self._notice = page._count
         self._unacknowledged: int | None = None  # number of the frame that the page still draws
+        self._sent: deque[Frame] = deque(maxlen=2)  # frames: one may be on its way
 
     @property
     def is_ready(self) -> bool:
         """Whether the page has drawn the last picture that it got."""
         return self._unacknowledged is None
+
+    def frame(self, number: int) -> Frame | None:
+        """The picture of this number, if it is one of the two that the page got last."""
+        return next((frame for frame in self._sent if frame.number == number), None)
 
     def note(self, part: str) -> None:
         """A part has changed. Under the page's lock."""
@@ -304,9 +297,25 @@ class Viewer:
             frame = page._frame if "frame" in self._missing and self.is_ready else None
             if frame is not None:
                 self._unacknowledged = frame.number
+                self._sent.append(frame)
             self._missing &= {"frame"} if frame is None else set()
         messages: list[str | bytes] = [_json(part) for part in (*turns, *parts, *notices)]
         return messages if frame is None else [*messages, frame.message()]
+
+
+def answer(page: LivePage, robot: Robot, text: str) -> None:
+    """Tell the robot a person's words, or the candidate whose number on the page they say."""
+    index = page.numbered(text)
+    if index is None:
+        robot.say(text)
+    else:
+        choose(page, robot, index)
+
+
+def choose(page: LivePage, robot: Robot, index: int) -> None:
+    """Tell the robot the candidate that was chosen, counted from 0; the chat shows its number."""
+    page.show_note(f"You chose {index + 1}.")
+    robot.choose(index)
 
 
 def _object(shown: ShownObject) -> dict[str, Any]:
@@ -333,13 +342,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(item) for item in value]
     return value
-
-
-def _size_of(candidates: Sequence[ShownObject]) -> tuple[int, int]:
-    """The least size of an image that has these boxes."""
-    width = max((c.box.x_max for c in candidates), default=1.0)
-    height = max((c.box.y_max for c in candidates), default=1.0)
-    return max(1, math.ceil(width)), max(1, math.ceil(height))
 
 
 def _jpeg(image: npt.NDArray[np.uint8]) -> bytes:

@@ -26,14 +26,16 @@ from fastapi.responses import FileResponse, JSONResponse
 from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from clue_ros.console.access import read_body
-from clue_ros.console.live import LivePage, Viewer
+from clue_ros.console.live import LivePage, Viewer, answer, choose
 from clue_ros.console.robot import Robot
-from clue_ros.dialogue.types import clean_text
+from clue_ros.dialogue.types import Box, clean_text, one_line
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import decode_image
 
 MICROPHONE_RATE = 16_000  # samples a second
 MAX_PHOTOGRAPH = 64 * 1024 * 1024  # bytes of the file
+MAX_DECODING = 200_000_000  # bytes that a photograph takes while it is decoded; larger: shrunk
+MAX_UPLOADS = 4  # photographs that are read or decoded at once
 MAX_NAME = 100  # characters of a photograph's name
 MAX_COMMANDS = 8  # of one page that the robot works on at once
 MAX_SOUND = 64  # messages of sound that wait for the robot; beyond that the oldest is dropped
@@ -77,6 +79,31 @@ class UseCamera(BaseModel):
     type: Literal["camera"]
 
 
+class Teach(BaseModel):
+    """A person drew a box on the picture of this number: that is a `name`.
+
+    box: x_min, y_min, x_max, y_max in pixels of the picture.
+    """
+
+    type: Literal["teach"]
+    frame: int
+    box: tuple[float, float, float, float]
+    name: str
+
+
+class Forget(BaseModel):
+    """Forget the object of this name."""
+
+    type: Literal["forget"]
+    name: str
+
+
+class ListTaught(BaseModel):
+    """Show what was taught."""
+
+    type: Literal["taught"]
+
+
 class Drawn(BaseModel):
     """The page has drawn the picture of this number."""
 
@@ -84,15 +111,16 @@ class Drawn(BaseModel):
     frame: int
 
 
-_COMMAND: TypeAdapter[Say | Choose | Stop | SetOption | UseCamera | Drawn] = TypeAdapter(
-    Annotated[Say | Choose | Stop | SetOption | UseCamera | Drawn, Field(discriminator="type")]
+_Command = Say | Choose | SetOption | UseCamera | Teach | Forget | ListTaught
+_COMMAND: TypeAdapter[_Command | Stop | Drawn] = TypeAdapter(
+    Annotated[_Command | Stop | Drawn, Field(discriminator="type")]
 )
 
 
 def live_router(page: LivePage, robot: Robot) -> APIRouter:
     """The routes /live, /ws/live and /api/photograph of a live page and its robot."""
     router = APIRouter()
-    decoding = asyncio.Semaphore(1)  # a photograph takes up to 200 MB while it is decoded
+    uploads, decoding = asyncio.Semaphore(MAX_UPLOADS), asyncio.Semaphore(1)
 
     @router.get("/live")
     def live_page() -> FileResponse:
@@ -104,15 +132,17 @@ def live_router(page: LivePage, robot: Robot) -> APIRouter:
 
     @router.post("/api/photograph")
     async def photograph(request: Request, name: str = "photograph") -> JSONResponse:
-        """Take a picture file as the body."""
-        name = " ".join(name.split())[:MAX_NAME] or "photograph"
-        try:
+        """Take a picture file as the body. One that comes slowly holds no other one up."""
+        name = one_line(name[: 10 * MAX_NAME])[:MAX_NAME] or "photograph"
+        if uploads.locked():
+            raise _BusyError("other photographs are being sent: try again in a moment")
+        async with uploads:
+            content = await _photograph(request)
             async with decoding:
-                content = await _photograph(request)
-                image = await in_thread(lambda: decode_image(content, name))
+                image = await in_thread(
+                    lambda: decode_image(content, name, most_bytes=MAX_DECODING)
+                )
                 await in_thread(lambda: robot.use_photograph(image, name))
-        except _TooLargeError as error:
-            return JSONResponse({"error": str(error), "code": error.code}, 413)
         page.show_photograph(name)
         return JSONResponse({"width": image.shape[1], "height": image.shape[0]})
 
@@ -131,6 +161,15 @@ async def in_thread(job: Callable[[], T]) -> T:
 
 class _TooLargeError(BadImageError):
     """The body is larger than a photograph may be."""
+
+    status = 413
+
+
+class _BusyError(ClueError):
+    """As many photographs as there may be at once are on their way."""
+
+    code = "BUSY"
+    status = 503
 
 
 async def _photograph(request: Request) -> bytes:
@@ -215,20 +254,27 @@ class _Link:
             elif len(self._commands) >= MAX_COMMANDS:
                 await self._refuse("the robot is still busy with what you asked before")
             else:
-                self._start(functools.partial(self._obey, command))
+                self._start(functools.partial(self._obey, command, viewer))
 
-    def _obey(self, command: Say | Choose | SetOption | UseCamera) -> None:
+    def _obey(self, command: _Command, viewer: Viewer) -> None:
         """Ask the robot, in a thread. Raises ClueError."""
         if isinstance(command, Say):
-            clean_text(command.text)
-            self._robot.say(self._page.spoken_as(command.text))
+            answer(self._page, self._robot, clean_text(command.text))
         elif isinstance(command, Choose):
-            words = self._page.choose(command.question, command.candidate)
-            if words is None:
+            if not self._page.has_candidate(command.question, command.candidate):
                 raise ClueError("this question is no longer open")
-            self._robot.say(words)
+            choose(self._page, self._robot, command.candidate)
         elif isinstance(command, SetOption):
             self._robot.set_option(command.name, command.value)
+        elif isinstance(command, Teach):
+            frame = viewer.frame(command.frame)
+            if frame is None:
+                raise ClueError("the picture is no longer there: draw the box again")
+            self._robot.teach(frame.pixels(), Box(*command.box), clean_text(command.name))
+        elif isinstance(command, Forget):
+            self._robot.forget(command.name)
+        elif isinstance(command, ListTaught):
+            self._robot.list_taught()
         else:
             self._robot.use_photograph(None)
             self._page.show_photograph(None)

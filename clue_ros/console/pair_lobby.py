@@ -28,7 +28,8 @@ from clue_ros.console.pairs import (
 Wish = Literal["either", "user", "agent"]
 WISHES: tuple[Wish, ...] = get_args(Wish)
 
-MAX_PEOPLE = 200  # who wait or are paired
+MAX_PEOPLE = 200  # who have a seat: they wait, or are paired
+MAX_AGREED = 1000  # who agreed and have not come yet; beyond that the first one must agree again
 GRACE_SECONDS = 120.0  # that a seat is kept without a connection
 _ROOM = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
@@ -61,9 +62,14 @@ class Pair:
     ready: set[str] = field(default_factory=set)
 
 
-class Lobby:
-    """Everyone on the page. Methods raise PairError (or another ClueError) where it may not be.
+class FullError(PairError):
+    """All seats are taken."""
 
+
+class Lobby:
+    """Everyone on the page. A seat is taken by who comes with what consent gave them (the cookie).
+
+    Methods raise PairError (or another ClueError) where it may not be.
     Not thread-safe. now: a clock in seconds that never goes back.
     """
 
@@ -73,6 +79,7 @@ class Lobby:
         self._pictures, self._rows = pictures, rows
         self._rng = rng or random.Random()
         self._people: dict[str, Person] = {}
+        self._agreed: dict[str, tuple[str, float]] = {}  # the date and the time, by ids
 
     # ---------------------------------------------------------------------------------------------
     # Coming and going.
@@ -84,20 +91,37 @@ class Lobby:
 
     def knows(self, person_id: str) -> bool:
         """Whether this person agreed to the consent text and has not left since."""
+        return self.has_seat(person_id) or person_id in self._agreed
+
+    def has_seat(self, person_id: str) -> bool:
+        """Whether this person has come, and a seat is theirs."""
         return person_id in self._people
 
     def consent(self, person_id: str, version: str, now: float) -> None:
-        """Let a person in, who agreed to the consent text of this version."""
+        """Note that a person agreed to the consent text of this version; `connect` seats them."""
         if version != self._rows.consent.version:
             raise PairError("the consent text has changed: load the page again and read it")
         if person_id in self._people:
             return
+        self._require_seat()
+        self._agreed.pop(person_id, None)
+        self._agreed[person_id] = today(), now
+        while len(self._agreed) > MAX_AGREED or self._is_late(next(iter(self._agreed)), now):
+            del self._agreed[next(iter(self._agreed))]
+
+    def _is_late(self, person_id: str, now: float) -> bool:
+        return now - self._agreed[person_id][1] > GRACE_SECONDS
+
+    def _require_seat(self) -> None:
         if len(self._people) >= MAX_PEOPLE:
-            raise PairError(f"{MAX_PEOPLE} people are here already: try again later")
-        self._people[person_id] = Person(person_id, today(), gone_since=now)
+            raise FullError(f"{MAX_PEOPLE} people are here already: try again later")
 
     def connect(self, person_id: str, now: float) -> None:
-        """The person's page is open; a seat that was kept is theirs again."""
+        """The person's page is open; a seat that was kept is theirs again. Raises FullError."""
+        if person_id in self._agreed and person_id not in self._people:
+            self._require_seat()
+            date, _ = self._agreed.pop(person_id)
+            self._people[person_id] = Person(person_id, date, gone_since=now)
         person = self._person(person_id)
         returns, person.gone_since = person.gone_since is not None, None
         if person.pair is not None and returns:

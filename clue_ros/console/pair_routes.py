@@ -3,6 +3,7 @@
 """The routes of the page "Two people": consent, a WebSocket for each person, the pair's picture.
 
 A person is known by a random secret in a cookie, which is set when they agree to the consent text.
+A seat is taken by the WebSocket that comes with it.
 Their id in the rows is its SHA-256: who returns to the page with the cookie has the same id and the
 same seat. After each change every person gets what they may see; a page sends {"do": NAME, ...}.
 """
@@ -25,7 +26,7 @@ from fastapi import APIRouter, WebSocket
 from fastapi.requests import HTTPConnection, Request
 from fastapi.responses import JSONResponse, Response
 
-from clue_ros.console.pair_lobby import Lobby
+from clue_ros.console.pair_lobby import FullError, Lobby
 from clue_ros.console.pair_rows import Consent, PictureQueue, RowStore, default_consent
 from clue_ros.console.pairs import PairError
 from clue_ros.console.server import static_page
@@ -189,8 +190,9 @@ class _Hub:
         try:
             await self.do(lambda lobby, now: lobby.connect(person, now))
             await self._receive(person, connection)
-        except PairError:  # the person was forgotten in this moment
-            connection.last = NO_CONSENT
+        except PairError as error:  # no seat, or the person was forgotten in this moment
+            full = {"closed": "full", "text": str(error)}
+            connection.last = full if isinstance(error, FullError) else NO_CONSENT
             connection.changed.set()
             await asyncio.wait([sender], timeout=5.0)
         finally:
@@ -227,9 +229,10 @@ class _Hub:
     def _publish(self) -> None:
         now = time.monotonic()
         for person, connection in self._open.items():
-            if not self._lobby.knows(person):
-                connection.last = LEFT
-                connection.changed.set()
+            if not self._lobby.has_seat(person):
+                if not self._lobby.knows(person):  # else they are just coming
+                    connection.last = LEFT
+                    connection.changed.set()
                 continue
             view = self._lobby.view(person)
             if view != connection.view:

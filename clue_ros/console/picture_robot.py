@@ -19,8 +19,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.console.choosing import ShownQuestion
 from clue_ros.console.ear import Action, Decision, Ear
-from clue_ros.console.live import LivePage
+from clue_ros.console.live import LivePage, answer
 from clue_ros.console.robot import Diagnostics, Option, ShownObject, State, Status
 from clue_ros.dialogue.conversation import (
     Ask,
@@ -37,7 +38,7 @@ from clue_ros.dialogue.grounder import RobotGrounder
 from clue_ros.dialogue.inflection import with_article
 from clue_ros.dialogue.naming import Named
 from clue_ros.dialogue.sayings import Saying, say
-from clue_ros.dialogue.types import MAX_QUESTIONS, Grounding, Question, clean_text
+from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Grounding, Question, clean_text
 from clue_ros.engine import Clue
 from clue_ros.errors import ClueError, NothingWantedError
 from clue_ros.images import load_image
@@ -125,6 +126,16 @@ class PictureRobot:
                 self._page.show_turn("user", text, time.time())
                 self._follow(conversation, step)
 
+    def choose(self, candidate: int) -> None:
+        """Take a candidate of the open question, counted from 0."""
+        with self._lock:
+            conversation = self._conversation
+            if conversation is None or conversation.phase is not Phase.WAITING:
+                raise ClueError("this question is no longer open")
+            outcome = conversation.choose(candidate)
+            self._page.show_turn("user", conversation.spoken[-1][0].text, time.time())
+            self._finish(outcome)
+
     def stop(self) -> None:
         """End the dialogue."""
         with self._lock:
@@ -171,6 +182,18 @@ class PictureRobot:
         self._show_options()
         if clue is not None:
             self._show_diagnostics()
+
+    def teach(self, image: Image, box: Box, name: str) -> None:
+        """Refuse: what is taught here would be lost at the end. Raises ClueError."""
+        raise ClueError("this page teaches nothing: use `clue teach`, or the page of a robot")
+
+    def forget(self, name: str) -> None:
+        """Refuse, as `teach` does."""
+        raise ClueError(f"nothing was taught here: there is no {name!r} to forget")
+
+    def list_taught(self) -> None:
+        """Show that this robot cannot be taught."""
+        self._page.show_taught(None)
 
     def hear(self, samples: npt.NDArray[np.int16], sample_rate: int) -> None:
         """Take sound from the page's microphone."""
@@ -310,11 +333,20 @@ class PictureRobot:
     def _show_reply(self, reply: Question | Grounding) -> None:
         self._page.show_attention(reply.ambiguity.attention)
         if isinstance(reply, Question):
-            shown = [
-                ShownObject(box, score=score, no_pose_reason=_NO_CAMERA)
-                for box, score in zip(reply.candidates, _scores(reply), strict=True)
-            ]
-            self._page.show_question(reply.text, shown, reply.suggested_answers)
+            labels = reply.labels or ("",) * len(reply.candidates)
+            shown = tuple(
+                ShownObject(box, label, score, no_pose_reason=_NO_CAMERA)
+                for box, label, score in zip(reply.candidates, labels, _scores(reply), strict=True)
+            )
+            self._page.show_question(
+                ShownQuestion(
+                    reply.text,
+                    shown,
+                    reply.suggested_answers,
+                    reply.answer_candidates,
+                    reply.confirm,
+                )
+            )
 
     def _status(self, state: State, error: str = "", message: str = "") -> None:
         self._page.show_status(Status(state, str(self._dialogues or ""), error, message))
@@ -370,7 +402,7 @@ class PictureRobot:
             self._page.show_turn("robot", decision.say, time.time())
         if decision.action is Action.ACCEPT:
             try:
-                self.say(self._page.spoken_as(decision.text))
+                answer(self._page, self, decision.text)
             except ClueError as error:
                 self._page.show_notice(str(error))
 

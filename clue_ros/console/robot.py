@@ -78,6 +78,19 @@ class Diagnostics:
     latency: tuple[tuple[str, float], ...] = ()
 
 
+@dataclass(frozen=True)
+class TaughtThing:
+    """An object that a person showed and named.
+
+    names: the first is its name, the others are further ones. examples: how many were shown.
+    thumbnail: the last one, a JPEG; may be empty.
+    """
+
+    names: tuple[str, ...]
+    examples: int
+    thumbnail: bytes = b""
+
+
 class Robot(Protocol):
     """What the page can ask for. Calls may block for seconds and come from several threads.
 
@@ -90,6 +103,9 @@ class Robot(Protocol):
         The robot shows it (`LivePage.show_turn`): it knows what it took.
         """
 
+    def choose(self, candidate: int) -> None:
+        """A person chose this candidate of the open question, counted from 0."""
+
     def stop(self) -> None:
         """End the dialogue now, whatever it is doing."""
 
@@ -101,6 +117,15 @@ class Robot(Protocol):
 
     def set_option(self, name: str, value: str) -> None:
         """Change a setting that was shown as an `Option`."""
+
+    def teach(self, image: npt.NDArray[np.uint8], box: Box, name: str) -> None:
+        """Learn that the box, in pixels of this picture, uint8 RGB (H, W, 3), shows a `name`."""
+
+    def forget(self, name: str) -> None:
+        """Forget a taught object by one of its names."""
+
+    def list_taught(self) -> None:
+        """Show what was taught (`LivePage.show_taught`)."""
 
     def hear(self, samples: npt.NDArray[np.int16], sample_rate: int) -> None:
         """Sound from the page's microphone: one channel of int16 samples, `sample_rate` in Hz.

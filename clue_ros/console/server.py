@@ -80,7 +80,7 @@ def create_app(
     @app.exception_handler(ClueError)
     def refuse(_request: Request, error: Exception) -> JSONResponse:
         code = getattr(error, "code", "CLUE_ERROR")
-        return JSONResponse({"error": str(error), "code": code}, 400)
+        return JSONResponse({"error": str(error), "code": code}, getattr(error, "status", 400))
 
     app.add_middleware(Access, token=token)
     return app

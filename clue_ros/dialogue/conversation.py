@@ -194,6 +194,10 @@ class Conversation:
         if not self._in_doubt:
             return reply
         self._held = reply
+        return self.confirmation(reply)
+
+    def confirmation(self, reply: Grounding) -> Question:
+        """The question whether the model's box is meant. The box is its only candidate."""
         label = f"the {reply.label}" if reply.label else "that"
         text = say(Saying.SHOULD_I, self.language, label=label)
         return asked_about(reply, text)
@@ -375,6 +379,10 @@ class Conversation:
         if isinstance(error, ClueError):
             return self.end(Outcome(error.code, str(error)))
         return self.end(Outcome("MODEL_ERROR", f"{type(error).__name__}: {error}"))
+
+    def reopen(self) -> None:
+        """Take back an end with an object, until it has been seen whether it still lies there."""
+        self.outcome, self.phase = None, Phase.THINKING
 
     def end(self, outcome: Outcome) -> Outcome:
         """End the dialogue from outside (cancel, timeout, deactivation); the first end counts."""

@@ -21,6 +21,7 @@ class Saying(Enum):
     WAITING = "waiting"
     WHAT_THEN = "what then"
     SHOULD_I = "should i"
+    CHANGED = "changed"
     THIS_ONE = "this one"
     THIS = "this"
     LEARNED = "learned"
@@ -36,6 +37,7 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.WAITING: "All right, I wait.",
         Saying.WHAT_THEN: "Then please tell me what you mean.",
         Saying.SHOULD_I: "Should I take {label}?",
+        Saying.CHANGED: "Something has moved, so I looked again.",
         Saying.THIS_ONE: "Do you mean this one, the {label}?",
         Saying.THIS: "Do you mean this one?",
         Saying.LEARNED: "All right, now I know what this is: {label}.",
@@ -49,6 +51,7 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.WAITING: "D'accord, j'attends.",
         Saying.WHAT_THEN: "Alors dites-moi ce que vous voulez dire.",
         Saying.SHOULD_I: "Dois-je prendre ceci : {label} ?",
+        Saying.CHANGED: "Quelque chose a bougé, j'ai regardé de nouveau.",
         Saying.THIS_ONE: "Voulez-vous dire celui-ci : {label} ?",
         Saying.THIS: "Voulez-vous dire celui-ci ?",
         Saying.LEARNED: "D'accord, je sais maintenant ce que c'est : {label}.",

@@ -186,9 +186,9 @@ class Question:
     answer_candidates: tuple[tuple[int, ...], ...] = field(default=(), kw_only=True)
     labels: tuple[str, ...] = field(default=(), kw_only=True)
     confirm: bool = field(default=False, kw_only=True)
+    written: str = field(default="", kw_only=True)
     max_risk: float = field(default=math.nan, kw_only=True)
     taught: tuple[str, ...] = field(default=(), kw_only=True)
-    written: str = field(default="", kw_only=True)
 
     def __post_init__(self) -> None:
         """Check what is bound to what."""
@@ -298,9 +298,9 @@ class Dialogue:
 
     def add_question(self, text: str, written: str = "") -> None:
         """The robot asked `text`; written: what a model wrote itself, and reads in its place."""
-        self._turns.append(Turn("robot", _collapse(text)))
+        self._turns.append(Turn("robot", one_line(text)))
         if written:
-            self._read[len(self._turns) - 1] = _collapse(written)
+            self._read[len(self._turns) - 1] = one_line(written)
 
     def add_answer(self, text: str) -> None:
         """The person said `text`."""
@@ -315,7 +315,7 @@ class Dialogue:
         self._refused.append(box)
         last = len(self._turns) - 1
         if rest:
-            self._read[last] = _collapse(rest)
+            self._read[last] = one_line(rest)
         else:
             self._read |= {last: "", last - 1: ""}
 
@@ -352,7 +352,7 @@ def clean_text(text: str) -> str:
     """
     if not isinstance(text, str):
         raise BadExpressionError(f"the text must be a string, not {type(text).__name__}")
-    cleaned = _collapse(text)
+    cleaned = one_line(text)
     if not cleaned:
         raise EmptyExpressionError("the text is empty: say what to do, such as 'pick up the apple'")
     if len(cleaned) > MAX_TEXT:
@@ -365,7 +365,7 @@ def clean_text(text: str) -> str:
     return cleaned
 
 
-def _collapse(text: str) -> str:
-    """One line: controls, invisible formats and broken surrogates become single spaces."""
+def one_line(text: str) -> str:
+    """The text on one line: controls, formats and broken surrogates become single spaces."""
     # Category C: control, format, surrogate, private use, unassigned.
     return " ".join("".join(" " if unicodedata.category(c)[0] == "C" else c for c in text).split())

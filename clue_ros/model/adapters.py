@@ -9,18 +9,18 @@ serves both adapters.
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from clue_ros.errors import ModelError
 from clue_ros.model.loading import check_shapes, first_line, shapes
-from clue_ros.model.lora import CONFIG_FILE, WEIGHTS_FILE
+from clue_ros.model.lora import CONFIG_FILE, WEIGHTS_FILE, AdapterFolder, read_folder
 
 if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
@@ -132,31 +132,69 @@ class Adapters:
         from peft import set_peft_model_state_dict
 
         folder = Path(folder)
-        config, state = _read(folder)
+        adapter = read_folder(folder)
+        modules = {part: f"{_DECODER}{part}" for part in adapter.rank}
+        known = dict(self._backbone.model.named_modules())
+        for key, (part, _) in adapter.parts.items():
+            if modules[part] not in known:
+                raise ModelError(f"{adapter.path} has {key}, which this model does not")
         try:
-            self.add(name, config)
-        except ValueError as error:
+            self.add(name, _config_of(adapter, modules))
+        except (ValueError, TypeError) as error:
             raise ModelError(f"{folder / CONFIG_FILE}: {first_line(error)}") from error
-        path, wanted = folder / WEIGHTS_FILE, self._state(name)
-        check_shapes(path, shapes(state), shapes(wanted))
+        written = load_file(adapter.path)
+        state = {
+            f"base_model.model.{modules[module]}.{part}": written[key]
+            for key, (module, part) in adapter.parts.items()
+        }
+        wanted = self._state(name)
+        check_shapes(adapter.path, shapes(state), shapes(wanted))
         for key in sorted(state.keys() - wanted.keys()):
-            raise ModelError(f"{path} has {key}, which this model does not")
+            raise ModelError(f"{adapter.path} has {key}, which this model does not")
         set_peft_model_state_dict(self._peft, state, adapter_name=name)
         self.use(name)
 
 
-def _read(folder: Path) -> tuple[LoraConfig, dict[str, torch.Tensor]]:
+_DECODER = "model.language_model."
+
+
+def _config_of(adapter: AdapterFolder, modules: Mapping[str, str]) -> LoraConfig:
+    """What peft makes an adapter from: the modules by their names, not by a file's patterns."""
+    ranks = {modules[part]: rank for part, rank in adapter.rank.items()}
+    alphas = {modules[part]: alpha for part, alpha in adapter.alpha.items()}
+    return plain_config(adapter.config, ranks, alphas)
+
+
+def plain_config(
+    config: Mapping[str, Any],
+    ranks: Mapping[str, int],
+    alphas: Mapping[str, float],
+    modules_to_save: list[str] | None = None,
+) -> LoraConfig:
+    """A LoraConfig with the values of an adapter_config.json that a plain LoRA needs.
+
+    ranks, alphas: of each adapted module, by its whole name. Raises TypeError or ValueError.
+    """
     from peft import LoraConfig
 
-    for name in (CONFIG_FILE, WEIGHTS_FILE):
-        if not (folder / name).is_file():
-            raise ModelError(f"{folder} has no {name}: train this adapter with `clue train`")
-    try:
-        config = LoraConfig.from_pretrained(str(folder))
-        state = load_file(folder / WEIGHTS_FILE)
-    except (OSError, ValueError, TypeError, KeyError, SafetensorError) as error:
-        raise ModelError(f"cannot read the adapter in {folder}: {first_line(error)}") from error
-    if not isinstance(config, LoraConfig):
-        raise ModelError(f"{folder / CONFIG_FILE} does not describe a LoRA adapter")
-    config.inference_mode = True
-    return config, state
+    scales: dict[str, Any] = {m: int(a) if a.is_integer() else a for m, a in alphas.items()}
+    rank, alpha = max(ranks.values()), max(scales.values())
+    named = {
+        key: value
+        for key in ("base_model_name_or_path", "revision", "task_type")
+        if isinstance(value := config.get(key), str)
+    }
+    return LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        lora_dropout=float(config.get("lora_dropout") or 0.0),
+        target_modules=sorted(ranks),
+        rank_pattern={re.escape(m): r for m, r in ranks.items() if r != rank},
+        alpha_pattern={re.escape(m): a for m, a in scales.items() if a != alpha},
+        use_rslora=bool(config.get("use_rslora")),
+        use_dora=bool(config.get("use_dora")),
+        lora_bias=bool(config.get("lora_bias")),
+        modules_to_save=modules_to_save,
+        inference_mode=True,
+        **named,
+    )

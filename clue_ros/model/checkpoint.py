@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from clue_ros.model.mask_decoder import MaskDecoder
 
 SETTINGS_FILE = "ivg.json"
+MOST_TOKENS = 1024  # of a reply, and boxes of one
 SEGMENT = "segment"  # PaliGemma's instruction for a mask
 
 
@@ -104,6 +105,8 @@ def load_ivg_settings(folder: str | Path) -> IvgSettings:
         limit = getattr(settings, name)
         if not is_number(limit, 1) or not isinstance(limit, int):
             raise ModelError(f"{path}: {name} {limit!r}, want a whole number above 0")
+        if limit > MOST_TOKENS:
+            raise ModelError(f"{path}: {name} {limit!r}, want {MOST_TOKENS} at most")
     if settings.num_views > MAX_VIEWS:
         raise ModelError(f"{path}: num_views {settings.num_views!r}, want {MAX_VIEWS} at most")
     if not is_number(settings.doubtful_score, 0, 1):
@@ -208,7 +211,7 @@ class Checkpoint:
         Raises ModelError.
         """
         chances, maps = self.detector(features, self.detector.prompts(self.processor, [context]))
-        return _finite(chances[0]), maps[0]
+        return _finite(chances[0], maps[0]), maps[0]
 
     def judge_and_read(self, features: Array, context: str) -> tuple[float, Array, Prefill | None]:
         """What `judge` gives; and the context as a joint adapter has read it in the same pass."""
@@ -216,7 +219,7 @@ class Checkpoint:
             return *self.judge(features, context), None
         found, prefill = self._joint(features, context)
         assert found.probability is not None
-        return _finite(found.probability[0]), found.map[0], prefill
+        return _finite(found.probability[0], found.map[0]), found.map[0], prefill
 
     def chances(
         self, detector: Detector, image: npt.NDArray[np.uint8], contexts: Sequence[str]
@@ -344,9 +347,9 @@ class Checkpoint:
         return self.backbone.memory_bytes() + head + masks + boxes
 
 
-def _finite(chance: float) -> float:
-    """Raises ModelError for a probability that is none."""
-    if not math.isfinite(chance):
+def _finite(chance: float, attention: Array) -> float:
+    """The probability. Raises ModelError for one that is none, and for a map with such values."""
+    if not math.isfinite(chance) or not np.isfinite(attention).all():
         raise ModelError("the detector's output is not a number: its weights are broken")
     return float(chance)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from clue_ros.errors import ModelError
 from clue_ros.model.loading import check_config, read_json
+from clue_ros.model.shapes import SCALES
 
 if TYPE_CHECKING:
     from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
@@ -41,8 +42,8 @@ _OPTIONAL = ("sliding_window", "attn_logit_softcapping", "final_logit_softcappin
 class Config(SimpleNamespace):
     """A PaliGemma 2's numbers, named as in transformers' PaliGemmaConfig.
 
-    image_token_id, tie_word_embeddings, text_config and vision_config; is_export: written by
-    `clue export`.
+    image_token_id, tie_word_embeddings, text_config and vision_config; export: the form of the
+    weights of `clue export`, a key of `shapes.SCALES`, empty for any other model.
     """
 
 
@@ -59,12 +60,18 @@ def read_config(folder: Path) -> Config:
     image = content.get("image_token_index", content.get("image_token_id", _IMAGE_TOKEN))
     if not isinstance(image, int):
         raise ModelError(f"{path}: image_token_index {image!r}, want a token's number")
+    export = content.get(EXPORTED, "")
+    if EXPORTED in content and export not in SCALES:
+        raise ModelError(
+            f"{path}: {EXPORTED} is {export!r}, which this version does not know (it knows"
+            f" {' and '.join(SCALES)}): write the export again with `clue export`"
+        )
     return Config(
         image_token_id=image,
         tie_word_embeddings=bool(content.get("tie_word_embeddings", True)),
         text_config=text,
         vision_config=vision,
-        is_export=EXPORTED in content,
+        export=export,
     )
 
 

@@ -1,11 +1,12 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Write a model with the decoder's weights in 8 bits, for a CPU with little memory.
+"""Write a model with the decoder's weights in 8 or 4 bits, for a CPU with little memory.
 
 OpenVINO runs any model folder; an export of a large one takes about half of its memory. Each row of
-a projection is stored as int8 with a scale of its own. The vision tower, the embeddings (which are
-the head) and the adapters stay as they are: maps are made of the tower's features, and location
-tokens are told apart by small differences of the embeddings' rows.
+a projection is stored as int8 with a scale of its own, or each 128 values of a row as int4. The
+vision tower, the embeddings (which are the head) and the adapters stay as they are: maps are made
+of the tower's features, and location tokens are told apart by small differences of the embeddings'
+rows.
 
     clue export google/paligemma2-3b-mix-448 --out models/mix-int8
     clue ground table.jpg "pick up the mug" --model models/mix-int8
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -36,8 +38,8 @@ from clue_ros.model.loading import (
     replacing,
     write_json,
 )
-from clue_ros.model.shapes import weight_shapes
-from clue_ros.model.tensors import SCALE, Mapped, write_tensors
+from clue_ros.model.shapes import GROUP, SCALE, SCALES, is_exported, weight_shapes
+from clue_ros.model.tensors import Mapped, write_tensors
 
 INT8 = "int8"
 
@@ -49,19 +51,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out", type=Path, required=True, metavar="FOLDER", help="the folder to write"
     )
     parser.add_argument(
-        "--weights", choices=(INT8,), default=INT8, help="of the decoder (default: int8)"
+        "--weights", choices=[*SCALES], default=INT8, help="of the decoder (default: int8)"
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Run ``clue export``; the exit status."""
-    written = export_model(args.model, args.out)
+    written = export_model(args.model, args.out, args.weights)
     print(json.dumps({"out": str(args.out), "megabytes": round(written / 1e6, 1)}))
     return 0
 
 
-def export_model(model: str, out: Path) -> int:
+def export_model(model: str, out: Path, weights: str = INT8) -> int:
     """Write an export; returns its bytes of weights. Raises ClueError, ModelError."""
+    small = _in_8_bits if weights == INT8 else _in_4_bits
     folder = find_model(model)
     base = find_base(folder)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -76,11 +79,7 @@ def export_model(model: str, out: Path) -> int:
     out.mkdir(parents=True, exist_ok=True)
     tensors: dict[str, Mapped] = {}
     for name in tqdm(wanted, desc="weights"):
-        tensors |= (
-            _small(name, stored[name])
-            if "_proj." in name and _is_decoder(name)
-            else {name: stored[name]}
-        )
+        tensors |= small(name, stored[name]) if is_exported(name) else {name: stored[name]}
     with replacing(out / WEIGHTS) as partial:
         write_tensors(tensors, partial)
     for path in base.iterdir():
@@ -90,20 +89,31 @@ def export_model(model: str, out: Path) -> int:
     for name in (DETECTOR, IVG, JOINT):
         if (folder / name).is_dir():
             shutil.copytree(folder / name, out / name)
-    write_json(out / "config.json", {**content, EXPORTED: INT8})
+    write_json(out / "config.json", {**content, EXPORTED: weights})
     return sum(tensor.values.nbytes for tensor in tensors.values())
 
 
-def _is_decoder(name: str) -> bool:
-    return name.startswith("language_model.")
-
-
-def _small(name: str, stored: Mapped) -> dict[str, Mapped]:
+def _in_8_bits(name: str, stored: Mapped) -> dict[str, Mapped]:
     """A matrix (O, I) as int8 and the scale (O, 1) of each row."""
     values = stored.float32()
     scale = np.maximum(np.abs(values).max(1, keepdims=True), 1e-12) / 127
     rounded = np.rint(values / scale).astype(np.int8)
     return {name: Mapped("I8", rounded), name + SCALE: Mapped("F32", scale.astype(np.float32))}
+
+
+def _in_4_bits(name: str, stored: Mapped) -> dict[str, Mapped]:
+    """A matrix (O, I) as int4, two values a byte, and the scale (O, G, 1) of each group.
+
+    The value of a group that is farthest from zero is -8.
+    """
+    values = stored.float32()
+    groups = values.reshape(len(values), -1, math.gcd(values.shape[1], GROUP))
+    farthest = np.abs(groups).argmax(2, keepdims=True)
+    scale = np.take_along_axis(groups, farthest, 2) / np.float32(-8)
+    scale[scale == 0] = 1
+    rounded = np.clip(np.rint(groups / scale), -8, 7).astype(np.int8).reshape(len(values), -1)
+    packed = (rounded[:, ::2] & 15 | rounded[:, 1::2] << 4).view(np.uint8)
+    return {name: Mapped("U8", packed), name + SCALE: Mapped("F32", scale)}
 
 
 def check_no_export(folder: Path, content: dict[str, Any]) -> None:

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from clue_ros.errors import ModelError
 from clue_ros.model.details import details_of
-from clue_ros.model.tensors import Mapped, read_entries, read_tensors
+from clue_ros.model.shapes import SCALE
+from clue_ros.model.tensors import Mapped, read_entries, read_tensors, unpacked
 
 if TYPE_CHECKING:
     import torch
@@ -320,38 +321,52 @@ def check_config(place: object, content: Mapping[str, Any]) -> None:
         raise ModelError(f"{place}: {error}") from error
 
 
-_WIDTHS = (
-    "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
-    "vocab_size", "image_size", "patch_size", "num_channels", "d_model", "n_embd",
-)  # fmt: skip
-_LIMITS = {
-    **dict.fromkeys(("num_hidden_layers", "encoder_layers", "decoder_layers", "n_layer"), 1000),
-    **dict.fromkeys(_WIDTHS, 10**6),
-    "stages": 10**4,  # of a stem: the sum of its sizes
-}
-"""More than any model has."""
+_LIMITS = (
+    (
+        re.compile(
+            r"^(?!\w*_per_)(num|n)_\w*(layers?|blocks?|repeats)|^\w*(coder|vision|text)_layers$"
+        ),
+        10**3,
+    ),
+    (re.compile(r"^(layers|\w*depths?|\w*_repeats)$"), 10**3),
+    (re.compile(r"^stages$"), 10**4),  # of a stem
+    (re.compile(r"^(num|n)_\w*(experts|stages|heads|queries|groups|levels|scales)"), 10**5),
+    (re.compile(r"(vocab|chunk)\w*_size|^n_ctx$|positions$|position_embeddings$"), 10**8),
+    (re.compile(r"(size|dim|width|channels|d_model|n_embd|n_inner)$"), 10**6),
+)
+"""How many there may be, by the first pattern that a name in a config.json has: more than any model
+has. Of a list, the sum."""
+_NEEDED = frozenset((
+    "num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads",
+    "num_key_value_heads", "head_dim", "vocab_size", "image_size", "patch_size", "num_channels",
+    "stages",
+))  # fmt: skip
+"""The sizes that a PaliGemma 2 cannot have 0 of."""
 
 
 def check_sizes(place: object, content: Mapping[str, Any], least: int = 0) -> None:
     """Refuse sizes that no model has, before layers of them are built.
 
-    content: of a config.json, with that of its parts (text_config, ...). Raises ModelError naming
-    `place`.
+    content: of a config.json, with that of its parts (text_config, ...). least: of those that a
+    PaliGemma 2 needs. Raises ModelError naming `place`.
     """
     for name, value in content.items():
         if isinstance(value, Mapping):
             check_sizes(place, value, least)
-        numbers, most = [*_numbers(value)], _LIMITS.get(name)
-        if most and numbers and not least <= min(numbers) <= sum(numbers) <= most:
-            raise ModelError(f"{place}: {name} is {value!r:.40}, want {least} to {most}")
+        most = next((most for pattern, most in _LIMITS if pattern.search(name)), None)
+        numbers = [] if most is None else [*_numbers(value)]
+        low = least if name in _NEEDED else 0
+        few = name in _NEEDED and numbers and min(numbers) < low  # elsewhere -1 stands for another
+        if numbers and (few or not sum(numbers) <= (most or 0)):
+            raise ModelError(f"{place}: {name} is {value!r:.40}, want {low} to {most}")
 
 
 def _numbers(value: Any) -> Iterator[float]:
     """The numbers of a value, in lists or alone."""
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         for each in value:
             yield from _numbers(each)
-    elif isinstance(value, int | float):
+    elif isinstance(value, int | float) and not isinstance(value, bool):
         yield value
 
 
@@ -431,10 +446,18 @@ def check_weights(folder: Path, wanted: Shapes) -> None:
 
     wanted: of `clue_ros.model.shapes.weight_shapes`.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    found: dict[str, Stored] = {}
     for path in weight_files(folder):
-        found.update({name: stored.shape for name, stored in read_header(path).items()})
-    check_shapes(folder, found, wanted)
+        found.update(read_header(path))
+    check_shapes(folder, {name: stored.shape for name, stored in found.items()}, wanted)
+    check_scales(folder, found)
+
+
+def check_scales(place: Path, stored: Mapping[str, Stored | Mapped]) -> None:
+    """Raises ModelError for a scale of an export's weights that is not float32."""
+    for name, each in stored.items():
+        if name.endswith(SCALE) and each.kind != "F32":
+            raise ModelError(f"{place}: the scale {name} is of type {each.kind}, want F32")
 
 
 def published_name(name: str) -> str:
@@ -471,7 +494,9 @@ def read_header(path: Path) -> dict[str, Stored]:
     with reading(path):
         entries, _ = read_entries(path)
         return {
-            published_name(name): Stored(tuple(entry["shape"]), entry["dtype"])
+            published_name(name): Stored(
+                unpacked(tuple(entry["shape"]), entry["dtype"]), entry["dtype"]
+            )
             for name, entry in entries.items()
         }
 

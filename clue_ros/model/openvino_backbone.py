@@ -13,12 +13,12 @@ import math
 import mmap
 import os
 import re
-import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -29,14 +29,22 @@ import numpy.typing as npt
 
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.backbone import Array, Attention, Reader, grid_side
-from clue_ros.model.config import half_depth_block
+from clue_ros.model.config import EXPORTED, half_depth_block
 from clue_ros.model.details import averaging, details_in, stage_stride
 from clue_ros.model.devices import check_dtype
-from clue_ros.model.loading import Shapes, check_shapes, first_line, read_weights, weight_files
+from clue_ros.model.loading import (
+    Shapes,
+    check_scales,
+    check_shapes,
+    first_line,
+    read_weights,
+    weight_files,
+)
 from clue_ros.model.lora import Lora, read_lora
 from clue_ros.model.prompts import Prompts
-from clue_ros.model.shapes import EMBEDDINGS, TEXT, weight_shapes
-from clue_ros.model.tensors import Mapped
+from clue_ros.model.quiet_openvino import import_openvino
+from clue_ros.model.shapes import EMBEDDINGS, HEAD, TEXT, weight_shapes
+from clue_ros.model.tensors import Mapped, give_back
 
 CACHE = "CLUE_CACHE"
 STEP = 16
@@ -51,44 +59,15 @@ MERGED_BYTES = 384 * 2**20
 """Size of a decoder, in the type of its products, up to which each adapter is merged into a copy of
 it. A larger one is held once, and the adapters' matrices are inputs of its graphs."""
 GELU = "gelu_pytorch_tanh"
-CACHED_BYTES = 4 * 2**30  # size of a model up to which this code keeps its graphs
-_NOT_NEEDED = ("openvino_telemetry", "openvino.tools.ovc")
+PART_BYTES = 256 * 2**20
+"""Size of a graph's weights, as they are stored, from which on the decoder and the head are cut:
+while OpenVINO compiles and arranges a graph, it holds its weights several times."""
+KEPT_BYTES = 2**20  # outputs of a graph up to which its request is kept for a later call
+SUM_BYTES = 4
 UNUSED = 30 * 24 * 3600.0  # seconds after which a graph in the cache is removed
-_SOURCES = ("openvino_graphs.py", "details.py", "lora.py", "tensors.py")
+_SOURCES = ("openvino_backbone.py", "openvino_graphs.py", "details.py", "lora.py", "tensors.py")
 """The code that a cached graph is of."""
 _FAST_16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """Keep OpenVINO's import from its telemetry and its converter of other formats.
-
-    The import would write an identifier into the home folder and send an event over the network.
-    The converter is 100 modules that nothing here needs; OpenVINO does without.
-    """
-    known = {name: sys.modules.get(name) for name in _NOT_NEEDED}
-    for name in known:
-        sys.modules[name] = None  # type: ignore[assignment]
-    try:
-        yield
-    finally:
-        for name, module in known.items():
-            if module is None:
-                del sys.modules[name]
-            else:
-                sys.modules[name] = module
-
-
-def import_openvino() -> Any:
-    """The package, without its telemetry. Raises ModelError."""
-    try:
-        with _alone():
-            import openvino
-    except ImportError as error:
-        raise ModelError(
-            f"OpenVINO is missing ({first_line(error)}): pip install openvino"
-        ) from error
-    return openvino
 
 
 def cache_folder() -> Path:
@@ -155,7 +134,7 @@ def is_left_to_torch(config: Any, dtype: str) -> bool:
 
     OpenVINO would hold it several times while it compiles. An export has no other engine.
     """
-    if config.is_export:
+    if config.export:
         return False
     return not merged_bytes(weight_shapes(config), choose_precision(dtype))
 
@@ -189,14 +168,14 @@ def digest(arrays: Mapping[str, Array]) -> str:
 
 
 class _Graph:
-    """A compiled graph with a request of its own: arrays in, arrays out by their names.
+    """A compiled graph: arrays in, arrays out by their names.
 
     stored: the file that it was read from, mapped into memory.
     """
 
     def __init__(self, compiled: Any, stored: mmap.mmap | None = None) -> None:
         self._compiled, self._stored = compiled, stored
-        self._request = compiled.create_infer_request()
+        self._request: Any = None
         self.inputs = [port.any_name for port in compiled.inputs]
         self._outputs = [port.any_name for port in compiled.outputs]
         self._shapes: set[tuple[tuple[int, ...], ...]] = set()
@@ -207,10 +186,14 @@ class _Graph:
         With `hold` the next call overwrites what this one returns.
         """
         taken = {name: inputs[name] for name in self.inputs}
-        found = self._request.infer(taken, share_inputs=True, share_outputs=True)
+        request = self._request or self._compiled.create_infer_request()
+        found = request.infer(taken, share_inputs=True, share_outputs=True)
         named = dict(zip(self._outputs, found.values(), strict=True))
+        size = sum(array.nbytes for array in named.values())
+        self._request = request if hold or size < KEPT_BYTES else None  # it holds what it gave
         if not hold:  # the graphs run one after another, and need not all have activations
             named = {name: array.copy() for name, array in named.items()}
+            del request, found
             self._compiled.release_memory()
         shapes = tuple(array.shape for array in taken.values())
         if self._stored is not None and shapes not in self._shapes:
@@ -226,14 +209,13 @@ that do so at once leave it at "C", and then Python opens text files as ASCII.""
 
 
 class _Compiler:
-    """Compiles graphs, and keeps them in a cache. large: the graphs are OpenVINO's to keep.
+    """Compiles graphs, and keeps them in a cache.
 
     OpenVINO's own cache (CACHE_DIR) wants each graph made and its weights read before it looks:
-    that takes most of a small model's start, and memory that is not given back. But only that one
-    writes a graph that is larger than the memory left.
+    that takes most of a small model's start, and memory that is not given back.
     """
 
-    def __init__(self, precision: str, *, large: bool = False) -> None:
+    def __init__(self, precision: str) -> None:
         self._openvino = import_openvino()
         self._core = self._openvino.Core()
         self._settings: dict[str, Any] = {
@@ -241,8 +223,9 @@ class _Compiler:
             "PERFORMANCE_HINT": "LATENCY",
             "ENABLE_CPU_PINNING": False,  # a robot's other programs need the cores too
         }
-        if precision == "f32":  # else the inputs of products with 8 bits have 8 bits too
-            self._settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0
+        # In `mixed` the inputs of products with 8 and 4 bits have 8 bits too, with a scale of their
+        # own for so many values. OpenVINO's own choice, 32, takes 1.4 times the time of 128.
+        self._settings["DYNAMIC_QUANTIZATION_GROUP_SIZE"] = 0 if precision == "f32" else 128
         threads = os.environ.get("OMP_NUM_THREADS", "")
         if threads.isdecimal() and int(threads):
             self._settings["INFERENCE_NUM_THREADS"] = int(threads)
@@ -253,13 +236,11 @@ class _Compiler:
             writable = os.access(folder, os.W_OK)
         except OSError:
             writable = False
-        self._cache, self._large = folder if writable else None, large
+        self._cache = folder if writable else None
         if not writable:
-            warnings.warn(
+            _warn(
                 f"the cache {folder} cannot be written to, so each start compiles the model anew:"
-                f" set {CACHE} to another folder",
-                ClueWarning,
-                stacklevel=2,
+                f" set {CACHE} to another folder"
             )
 
     def __call__(self, build: Callable[[], Any], made_of: str) -> _Graph:
@@ -270,20 +251,19 @@ class _Compiler:
         name = hashlib.sha256(f"{self._made_for} {made_of}".encode()).hexdigest()
         with _ONE_AT_A_TIME:
             if self._cache is None:
-                return _Graph(self._compiled(build(), {}))
-            if self._large:
-                return _Graph(self._compiled(build(), {"CACHE_DIR": str(self._cache / name[:24])}))
+                return _Graph(self._compiled(build()))
             path = self._cache / f"{name}.graph"
             found = self._read(path)
             if found is None:
-                compiled = self._compiled(build(), {})
+                compiled = self._compiled(build())
                 self._write(compiled, path)
-                found = _Graph(compiled)
+                # What was compiled keeps its weights beside those that it arranges.
+                found = self._read(path) or _Graph(compiled)
             return found
 
-    def _compiled(self, model: Any, further: Mapping[str, str]) -> Any:
+    def _compiled(self, model: Any) -> Any:
         try:
-            return self._core.compile_model(model, "CPU", {**self._settings, **further})
+            return self._core.compile_model(model, "CPU", self._settings)
         except RuntimeError as error:
             raise ModelError(
                 f"OpenVINO cannot compile {model.friendly_name} for this CPU"
@@ -291,49 +271,65 @@ class _Compiler:
             ) from error
 
     def _read(self, path: Path) -> _Graph | None:
-        """The graph in a file; None where there is none, or it is damaged or cut short."""
-        end = path.stem.encode()
+        """The graph in a file; None where there is none, or it is damaged, which is said."""
         try:
             with path.open("rb") as file:
                 stored = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-            if stored[-len(end) :] != end:
-                return None
+            size = len(stored) - SUM_BYTES
+            content = np.frombuffer(stored, np.uint8, max(size, 0))
+            if stored[max(size, 0) :] != _checksum(content):
+                raise ValueError("its checksum is wrong")
             with suppress(OSError):  # somebody else's
                 os.utime(path)
-            content = np.frombuffer(stored, np.uint8, len(stored) - len(end))
             tensor = self._openvino.Tensor(content, shared_memory=True)
             return _Graph(self._core.import_model(tensor, "CPU", self._settings), stored)
-        except (OSError, ValueError, RuntimeError):
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, RuntimeError) as error:
+            _warn(f"the cached graph {path} cannot be used ({first_line(error)}): it is made again")
             return None
 
     def _write(self, compiled: Any, path: Path) -> None:
-        """Write a graph; its name is also its end. Removes what was not used for long."""
+        """Write a graph and its checksum. Removes what was not used for long."""
         partial = path.with_suffix(f".{os.getpid()}")
         try:
             with partial.open("wb") as file:
-                file.write(compiled.export_model().getbuffer())
-                file.write(path.stem.encode())
+                content = compiled.export_model().getbuffer()
+                file.write(content)
+                file.write(_checksum(content))
             partial.replace(path)
             for old in path.parent.glob("*.graph"):
                 if time.time() - old.stat().st_mtime > UNUSED:
                     old.unlink(missing_ok=True)
-        except (OSError, RuntimeError):  # a full disk: the next start compiles anew
+        except (OSError, RuntimeError) as error:
+            _warn(
+                f"the cache {path.parent} does not take a graph ({first_line(error)}), so the next"
+                f" start compiles it anew: make room, or set {CACHE} to another folder"
+            )
             with suppress(OSError):
                 partial.unlink(missing_ok=True)
+
+
+def _checksum(content: Any) -> bytes:
+    """SUM_BYTES bytes that change with any byte of a graph, at 7 GB/s."""
+    return zlib.crc32(content).to_bytes(SUM_BYTES, "little")
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, ClueWarning, stacklevel=3)
 
 
 @dataclass
 class State:
     """B prompts that were read.
 
-    cut: the block before which the segments are cut, 0: nowhere. keys, values: of each segment of
-    blocks, (blocks, B, K, P, d) with room for P tokens. length:
-    the tokens in use, with the padding of shorter prompts. mask: (B, 1, 1, P), HIDDEN where nothing
-    may look. positions: (B,) of the next token, counted from 1.
+    spans: the segments' first blocks and ends. keys, values: of each segment, (blocks, B, K, P, d)
+    with room for P tokens. length: the tokens in use, with the padding of shorter prompts. mask:
+    (B, 1, 1, P), HIDDEN where nothing may look. positions: (B,) of the next token, counted from 1.
     """
 
     adapter: str | None
-    cut: int
+    spans: list[tuple[int, int]]
     keys: list[Array]
     values: list[Array]
     length: int
@@ -348,15 +344,19 @@ class OpenVinoBackbone:
         self._dtype = choose_precision(dtype)
         self.config, self._text = config, config.text_config
         self._stored: Mapping[str, Mapped] = read_weights(folder)
-        size = sum(tensor.values.nbytes for tensor in self._stored.values())
-        self._compile = _Compiler(PRECISIONS[self._dtype], large=size > CACHED_BYTES)
+        self._compile = _Compiler(PRECISIONS[self._dtype])
         found = {name: tensor.shape for name, tensor in self._stored.items()}
         check_shapes(folder, found, weight_shapes(config))
+        if not config.export and any(t.kind in ("I8", "U8") for t in self._stored.values()):
+            raise ModelError(
+                f"{folder} has the weights of an export and the config.json of another model (no"
+                f" {EXPORTED}): write the export again with `clue export`"
+            )
+        check_scales(folder, self._stored)
         self._made_of = fingerprint([*weight_files(folder), folder / "config.json"])
         self._blocks, self._grid = int(self._text.num_hidden_layers), grid_side(config)
         self._scale = np.float32(math.sqrt(self._text.hidden_size))
-        exported = any(tensor.kind == "I8" for tensor in self._stored.values())
-        self._merges = not exported and merged_bytes(found, self._dtype) > 0
+        self._merges = not config.export and merged_bytes(found, self._dtype) > 0
         self._cut = half_depth_block(self._blocks)
         self._lora: dict[str, Lora] = {}
         self._inputs: dict[str | None, dict[str, Array]] = {}  # LoRA matrices, unless merged
@@ -441,7 +441,7 @@ class OpenVinoBackbone:
     def attend(self, features: Array, prompts: Prompts, reader: Reader) -> Attention:
         """See `Backbone`."""
         feed = self._feed(features, prompts)
-        for first, end in self._segments(reader.block, reader.block):
+        for first, end in self._spans(0, reader.block):
             feed["hidden"] = self._run(reader.adapter, first, end, feed)["through"]
         return self._attended(feed, prompts, reader)
 
@@ -500,7 +500,8 @@ class OpenVinoBackbone:
     ) -> tuple[Attention | None, State, Array]:
         feed, keys, values, attention = self._feed(features, prompts), [], [], None
         rows, length = prompts.input_ids.shape
-        for first, end in _spans(cut, self._blocks):
+        spans = self._spans(0, cut) + self._spans(cut, self._blocks)
+        for first, end in spans:
             if reader is not None and first == reader.block:
                 attention = self._attended(dict(feed), prompts, reader)
             found = self._run(adapter, first, end, feed)
@@ -511,7 +512,7 @@ class OpenVinoBackbone:
         mask = np.full((rows, 1, 1, keys[0].shape[3]), HIDDEN, np.float32)
         mask[..., :length] = feed["mask"][..., :length]
         logits = self._logits(feed["hidden"][np.arange(rows), lengths - 1])
-        state = State(adapter, cut, keys, values, length, mask, lengths + 1)
+        state = State(adapter, spans, keys, values, length, mask, lengths + 1)
         return attention, state, logits
 
     def step(self, state: State, tokens: npt.NDArray[np.int64]) -> Array:
@@ -524,8 +525,7 @@ class OpenVinoBackbone:
         cos, sin = self._rotary(state.positions[:, None])
         mask = np.pad(state.mask, ((0, 0),) * 3 + ((0, 1),))
         feed = {"hidden": self._embed(tokens[:, None]), "mask": mask, "cos": cos, "sin": sin}
-        spans = _spans(state.cut, self._blocks)
-        for (first, end), keys, values in zip(spans, state.keys, state.values, strict=True):
+        for (first, end), keys, values in zip(state.spans, state.keys, state.values, strict=True):
             found = self._run(state.adapter, first, end, feed, keys, values)
             feed["hidden"] = found["through"]
             keys[:, :, :, state.length] = found["new_keys"][:, :, :, 0]
@@ -539,7 +539,7 @@ class OpenVinoBackbone:
         """See `Backbone`."""
         return State(
             state.adapter,
-            state.cut,
+            state.spans,
             [np.repeat(keys, count, 1) for keys in state.keys],
             [np.repeat(values, count, 1) for values in state.values],
             state.length,
@@ -581,9 +581,12 @@ class OpenVinoBackbone:
 
     # Graphs.
 
-    def _segments(self, cut: int, end: int) -> list[tuple[int, int]]:
-        """The segments of blocks up to `end`: one where adapters are merged, else cut in two."""
-        return _spans(0 if self._merges else cut, end)
+    def _spans(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The segments of blocks first..end - 1: of PART_BYTES at most, or of one block."""
+        name = f"{TEXT}layers.0."
+        each = sum(t.values.nbytes for n, t in self._stored.items() if n.startswith(name))
+        step = max(1, PART_BYTES // each)
+        return [(start, min(start + step, end)) for start in range(first, end, step)]
 
     def _run(
         self,
@@ -608,14 +611,23 @@ class OpenVinoBackbone:
         return graph(feed, hold=follows)
 
     def _logits(self, hidden: Array) -> Array:
-        graph = self._graph(("head",), lambda: self._decoder(None).head())
-        return np.array(graph({"hidden": hidden}, hold=True)["logits"])
+        table = self._stored.get(HEAD, self._stored[EMBEDDINGS]).values
+        step = max(1, PART_BYTES // table[0].nbytes)
+
+        def part(start: int, end: int) -> Array:
+            rows = slice(start, end)
+            graph = self._graph(("head", start, end), lambda: self._decoder(None).head(rows))
+            return graph({"hidden": hidden}, hold=True)["logits"]
+
+        edges = [*range(0, len(table), step), len(table)]
+        return np.concatenate([part(*rows) for rows in pairwise(edges)], 1)
 
     def _graph(self, key: tuple[Any, ...], build: Callable[[], Any], made_of: str = "") -> _Graph:
         """A graph by its key, built when it is needed first. made_of: names further weights."""
         if key not in self._open:
             rank = "" if self._merges else self._rank()
             self._open[key] = self._compile(build, f"{key} {rank} {self._made_of} {made_of}")
+            give_back(self._stored.values())
         return self._open[key]
 
     def _decoder(self, adapter: str | None) -> Any:
@@ -646,12 +658,6 @@ class OpenVinoBackbone:
                 self._stored, PROJECTIONS, self._blocks, self._rank()
             )
         return self._inputs[adapter]
-
-
-def _spans(cut: int, end: int) -> list[tuple[int, int]]:
-    """The segments of blocks up to `end`, cut before a block; 0: not cut."""
-    edges = [0, cut, end] if 0 < cut < end else [0, end]
-    return [(a, b) for a, b in pairwise(edges) if a < b]
 
 
 def _with_room(cache: Array, length: int) -> Array:

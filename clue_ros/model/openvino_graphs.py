@@ -19,12 +19,17 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import openvino
-from openvino import opset13 as op
 
 from clue_ros.model.backbone import grid_side
 from clue_ros.model.details import details_in, has_patches
-from clue_ros.model.tensors import SCALE, Mapped
+from clue_ros.model.quiet_openvino import import_openvino
+from clue_ros.model.shapes import SCALE
+from clue_ros.model.tensors import Mapped
+
+import_openvino()
+
+import openvino  # noqa: E402
+from openvino import opset13 as op  # noqa: E402
 
 Node = Any  # an output of the graph
 Array = npt.NDArray[Any]
@@ -54,34 +59,48 @@ class Weights:
     def __contains__(self, name: str) -> bool:
         return name in self._stored
 
-    def constant(self, name: str) -> Node:
+    def constant(self, name: str, rows: slice = slice(None)) -> Node:
         """A weight as float32, converted in the graph where the file has 16 or 8 bits."""
-        return self.joined([name])
+        return self.joined([name], rows)
 
-    def joined(self, names: Sequence[str]) -> Node:
-        """Weights (O_i, I) one above the other, as float32.
+    def joined(self, names: Sequence[str], rows: slice = slice(None)) -> Node:
+        """Weights (O_i, I) one above the other, as float32. rows: those of each that are wanted.
 
-        They are joined before they are converted: only then OpenVINO keeps 16 and 8 bits.
+        They are joined before they are converted: only then OpenVINO keeps 16, 8 and 4 bits.
         """
         kinds = {self._get(name).kind for name in names}
         if len(kinds) > 1:
-            return op.concat([self.constant(name) for name in names], 0)
-        rows = _above([self._constant(name) for name in names])
+            return op.concat([self.constant(name, rows) for name in names], 0)
+        if "U8" in kinds:
+            return self._of_4_bits(names, rows)
+        joined = _above([self._constant(name, rows) for name in names])
         if "I8" in kinds:  # OpenVINO knows a product with a scale by itself
-            scales = [op.constant(self._stored[name + SCALE].values) for name in names]
-            return op.multiply(op.convert(rows, "f32"), _above(scales))
-        return rows if "F32" in kinds else _widened(rows)
+            scales = [op.constant(self._stored[name + SCALE].values[rows]) for name in names]
+            return op.multiply(op.convert(joined, "f32"), _above(scales))
+        return joined if "F32" in kinds else _widened(joined)
+
+    def _of_4_bits(self, names: Sequence[str], rows: slice) -> Node:
+        """OpenVINO has no concatenation of 4 bits: the bytes are joined before."""
+        packed = np.concatenate([self._stored[name].values[rows] for name in names])
+        scales = np.concatenate([self._stored[name + SCALE].values[rows] for name in names])
+        size, groups = 2 * packed.shape[1], scales.shape[1]
+        shape = openvino.Shape([len(packed), groups, size // groups])
+        tensor = openvino.Tensor(packed, shape, openvino.Type.i4)
+        grouped = op.constant(tensor, shared_memory=False)  # nothing else keeps what was joined
+        scales = op.constant(scales, shared_memory=False)
+        scaled = op.multiply(op.convert(grouped, "f32"), scales)
+        return op.reshape(scaled, _ints(len(packed), size), False)
 
     def _get(self, name: str) -> Mapped:
         return self._merged.get(name) or self._stored[name]
 
-    def _constant(self, name: str) -> Node:
+    def _constant(self, name: str, rows: slice) -> Node:
         stored = self._get(name)
+        values = stored.values[rows]
         if stored.kind == "BF16":
-            shape = openvino.Shape(stored.shape)
-            tensor = openvino.Tensor(stored.values, shape, openvino.Type.bf16)
+            tensor = openvino.Tensor(values, openvino.Shape(values.shape), openvino.Type.bf16)
         else:
-            tensor = openvino.Tensor(stored.values, shared_memory=True)
+            tensor = openvino.Tensor(values, shared_memory=True)
         # What was merged is not kept anywhere else.
         return op.constant(tensor, shared_memory=name not in self._merged)
 
@@ -385,14 +404,22 @@ class Decoder:
             outputs.append(_result("probability", _cnn(stretched, cnn, self.grid, temperature)))
         return openvino.Model(outputs, graph.inputs, f"attend_{block}")
 
-    def head(self) -> openvino.Model:
-        """Hidden (B, D) after the last block -> logits (B, V) of the next token, capped."""
+    def head(self, rows: slice = slice(None)) -> openvino.Model:
+        """Hidden (B, D) after the last block -> logits (B, V) of the next token, capped.
+
+        rows: those of the table that the logits are of.
+        """
         hidden = _input("hidden", -1, self.width)
         normed = self._norm(f"{TEXT}norm", hidden)
+        cap = self.last_cap
+        if cap is not None:  # behind the product, OpenVINO makes a float32 table of it
+            normed = op.multiply(normed, _number(1 / cap))
         name = "language_model.lm_head.weight"
-        table = name if name in self.weights else f"{TEXT}embed_tokens.weight"
-        logits = op.matmul(normed, self.weights.constant(table), False, True)
-        return openvino.Model([_result("logits", _capped(logits, self.last_cap))], [hidden], "head")
+        name = name if name in self.weights else f"{TEXT}embed_tokens.weight"
+        logits = op.matmul(normed, self.weights.constant(name, rows), False, True)
+        if cap is not None:
+            logits = op.multiply(op.tanh(logits), _number(cap))
+        return openvino.Model([_result("logits", logits)], [hidden], "head")
 
     def _norm(self, name: str, hidden: Node) -> Node:
         """Gemma's RMS norm, whose weights count from 1."""

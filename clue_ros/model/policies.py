@@ -10,9 +10,10 @@ Algorithm 1: adapter B decides by its first token. `Both` puts the two judgement
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from clue_ros.dialogue.noun_phrases import described_object
 from clue_ros.dialogue.types import (
@@ -49,23 +50,36 @@ class Settings:
     doubtful_score: float | None
 
 
-class Policy(Protocol):
+class Policy(ABC):
     """Decides between a question and a box."""
 
     name: ClassVar[str]
 
+    def __init__(self, checkpoint: Checkpoint, settings: Settings) -> None:
+        self.checkpoint, self.settings = checkpoint, settings
+
     @property
     def threshold(self) -> float:
         """Probability of ambiguity from which it asks, 0..1."""
+        own = self.settings.threshold
+        return self._fitted_threshold if own is None else own
 
+    @property
+    @abstractmethod
+    def _fitted_threshold(self) -> float:
+        """The model's own."""
+
+    @abstractmethod
     def judge(self, view: View, dialogue: Dialogue) -> AmbiguityEstimate:
         """Estimate whether the dialogue so far names exactly one thing in the image."""
 
+    @abstractmethod
     def decide(
         self, view: View, dialogue: Dialogue, *, force_grounding: bool = False
     ) -> Question | Grounding:
         """Ask, say that there is no such thing (NotFound), or point; if forced, point."""
 
+    @abstractmethod
     def warm_up(self, view: View, dialogue: Dialogue) -> None:
         """Run once whatever a reply may need."""
 
@@ -81,19 +95,13 @@ class _Read:
     further: Prefill | None = None
 
 
-class Detector:
+class Detector(Policy):
     """The detector decides whether to ask; adapter B says what, or where."""
 
     name: ClassVar[str] = "detector"
 
-    def __init__(self, checkpoint: Checkpoint, settings: Settings) -> None:
-        self.checkpoint, self.settings = checkpoint, settings
-
     @property
-    def threshold(self) -> float:
-        """See `Policy`."""
-        if self.settings.threshold is not None:
-            return self.settings.threshold
+    def _fitted_threshold(self) -> float:
         return self.checkpoint.detector.settings.threshold
 
     @property
@@ -219,11 +227,9 @@ class Both(Detector):
         return self.checkpoint.fusion
 
     @property
-    def threshold(self) -> float:
-        """See `Policy`."""
-        if self.settings.threshold is None and self.fusion.threshold is not None:
-            return self.fusion.threshold
-        return super().threshold
+    def _fitted_threshold(self) -> float:
+        own = self.fusion.threshold
+        return super()._fitted_threshold if own is None else own
 
     def _second_opinion(
         self,
@@ -251,19 +257,14 @@ class Both(Detector):
         return self.checkpoint.opinions(further, context)[1]
 
 
-class ZeroShot:
+class ZeroShot(Policy):
     """The base's own tasks give the candidates; words and geometry decide."""
 
     name: ClassVar[str] = "zero-shot"
 
-    def __init__(self, checkpoint: Checkpoint, settings: Settings) -> None:
-        self.checkpoint, self.settings = checkpoint, settings
-
     @property
-    def threshold(self) -> float:
-        """See `Policy`."""
-        own = self.settings.threshold
-        return self.checkpoint.zero_shot.threshold if own is None else own
+    def _fitted_threshold(self) -> float:
+        return self.checkpoint.zero_shot.threshold
 
     def judge(self, view: View, dialogue: Dialogue) -> AmbiguityEstimate:
         """See `Policy`."""
@@ -291,6 +292,6 @@ class ZeroShot:
         return estimate, judged.standing
 
 
-BY_NAME: dict[str, type[Detector] | type[ZeroShot]] = {
+BY_NAME: dict[str, type[Policy]] = {
     policy.name: policy for policy in (Detector, Decoder, Both, ZeroShot)
 }

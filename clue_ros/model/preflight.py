@@ -48,6 +48,7 @@ from clue_ros.model.loading import (
     named_base,
     read_json,
 )
+from clue_ros.model.lora import PICKLED, check_adapter_config, no_file, read_folder
 from clue_ros.model.quantization import INT8, NF4, NONE, check_quantization
 from clue_ros.model.shapes import weight_shapes
 from clue_ros.model.sizing import Weights, activation_bytes, adapter_bytes, gigabytes, itemsize
@@ -311,11 +312,15 @@ def _check_adapters(report: Report, is_baseline: bool) -> None:
         report.notes.append("no adapter B: the model judges, and can neither ask nor point")
     report.policies = tuple(policies) if report.base is not None else ()
     for name, adapter in report.adapters.items():
-        for file in (f"{name}.json", ADAPTER_FILE, ADAPTER_WEIGHTS):
-            if not adapter.has(file):
-                report.problem(
-                    f"{adapter.place} has no {file}: train this adapter with `clue train`"
-                )
+        missing = [f for f in (f"{name}.json", ADAPTER_FILE, ADAPTER_WEIGHTS) if not adapter.has(f)]
+        for file in missing:
+            report.problem(no_file(adapter.place, file, pickled=adapter.has(PICKLED)))
+        if ADAPTER_FILE not in missing:
+            with report.attempt():
+                config = adapter.read(ADAPTER_FILE)
+                check_adapter_config(f"{adapter.place}/{ADAPTER_FILE}", config)
+                if adapter.folder is not None and ADAPTER_WEIGHTS not in missing:
+                    read_folder(adapter.folder)
 
 
 # -------------------------------------------------------------------------------------------------

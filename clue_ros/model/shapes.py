@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 from clue_ros.model.details import details_of, has_patches
@@ -19,10 +21,26 @@ NORMS = (
     "post_feedforward_layernorm",
 )
 Shape = tuple[int, ...]
+SCALE = ".scale"
+"""Behind the name of a matrix of 8 or 4 bits: the float32 factors of its rows or groups."""
+GROUP = 128  # values of a row, at most, that have one factor in 4 bits
+SCALES: dict[str, Callable[[Shape], Shape]] = {
+    "int8": lambda shape: (shape[0], 1),
+    "int4": lambda shape: (shape[0], shape[1] // math.gcd(shape[1], GROUP), 1),
+}
+"""The shape of the factors of a matrix (O, I), by the form of an export's weights."""
+
+
+def is_exported(name: str) -> bool:
+    """Whether an export has fewer bits of a weight: of the decoder's projections."""
+    return name.startswith(TEXT) and "_proj." in name
 
 
 def weight_shapes(config: Any) -> dict[str, Shape]:
-    """Every weight by its published name; without the head where the embeddings are the head."""
+    """Every weight by its published name; without the head where the embeddings are the head.
+
+    Of an export the factors too.
+    """
     text, vision = config.text_config, config.vision_config
     shapes = _decoder(text)
     tied = getattr(text, "tie_word_embeddings", True) or config.tie_word_embeddings
@@ -45,7 +63,10 @@ def weight_shapes(config: Any) -> dict[str, Shape]:
         both[PATCHES.removesuffix(".")] = (seen, vision.num_channels, patch, patch)
     for name, shape in both.items():
         shapes |= {f"{name}.weight": shape, f"{name}.bias": shape[:1]}
-    return {**shapes, f"{TOWER}embeddings.position_embedding.weight": (grid**2, seen)}
+    shapes[f"{TOWER}embeddings.position_embedding.weight"] = (grid**2, seen)
+    factors = SCALES.get(getattr(config, "export", ""))
+    small = [] if factors is None else [name for name in shapes if is_exported(name)]
+    return shapes | {name + SCALE: factors(shapes[name]) for name in small if factors}
 
 
 def _decoder(text: Any) -> dict[str, Shape]:

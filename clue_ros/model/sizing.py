@@ -18,6 +18,7 @@ from clue_ros.model.quantization import INT8, NF4
 _QUANTISED = re.compile(r"(?!vision_tower\.)(.*\.)?(layers|h|blocks)\.\d+\.")
 # Bytes of a quantised weight: nf4 has 4 bits and, for each 64 of them, a scale of 8 bits.
 _SMALL = {INT8: 1.0, NF4: 0.5 + 1 / 64 + 4 / (64 * 256)}
+_EXPORTED = {"I8": 1.0, "U8": 0.5}  # bytes of an export's weight, by its kind in the file
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Weights:
     @property
     def exported(self) -> bool:
         """Whether they are those of `clue export`."""
-        return any(stored.kind == "I8" for stored in (self.header or {}).values())
+        return any(stored.kind in _EXPORTED for stored in (self.header or {}).values())
 
     def bytes_in(self, dtype: str, quantization: str) -> int | None:
         """Bytes in a number format and with a quantization; None where unknown."""
@@ -60,7 +61,7 @@ class Weights:
             total = 0.0
             for name, (shape, kind) in self.header.items():
                 each = small if _QUANTISED.match(name) and len(shape) > 1 else full
-                total += math.prod(shape) * (1 if kind == "I8" else each)
+                total += math.prod(shape) * _EXPORTED.get(kind, each)
             return round(total)
         if self.count is None:
             return None

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+import mmap
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-TYPES = {"F32": np.float32, "BF16": np.uint16, "F16": np.float16, "I8": np.int8}
-SCALE = ".scale"  # behind the name of an int8 matrix: the float32 factor (O, 1) of each row
+TYPES = {"F32": np.float32, "BF16": np.uint16, "F16": np.float16, "I8": np.int8, "U8": np.uint8}
 MOST_HEADER = 100_000_000  # bytes, as in the format's own reader
 
 
 @dataclass(frozen=True)
 class Mapped:
-    """A tensor in a file. kind: of TYPES; the bits of "BF16" stand in `values` as uint16."""
+    """A tensor in a file. kind: of TYPES.
+
+    The bits of "BF16" stand in `values` as uint16. "U8" are signed values of 4 bits, two in a byte,
+    the first one low.
+    """
 
     kind: str
     values: npt.NDArray[Any]
@@ -37,7 +41,7 @@ class Mapped:
     @property
     def shape(self) -> tuple[int, ...]:
         """Its shape."""
-        return self.values.shape
+        return unpacked(self.values.shape, self.kind)
 
     def float32(self, rows: npt.NDArray[np.int64] | slice = slice(None)) -> npt.NDArray[np.float32]:
         """Its rows as float32, copied unless they are so in the file."""
@@ -45,6 +49,11 @@ class Mapped:
         if self.kind == "BF16":
             return (found.astype(np.uint32) << 16).view(np.float32)
         return np.asarray(found, np.float32)
+
+
+def unpacked(shape: tuple[int, ...], kind: str) -> tuple[int, ...]:
+    """The shape of the values that a tensor of this shape holds."""
+    return (*shape[:-1], 2 * shape[-1]) if kind == "U8" and shape else shape
 
 
 def read_entries(path: Path) -> tuple[dict[str, Any], int]:
@@ -109,6 +118,19 @@ def read_metadata(path: Path) -> dict[str, str]:
     return found
 
 
+def give_back(tensors: Iterable[Mapped]) -> None:
+    """Take files out of this process's memory; what is used again is read again."""
+    files = {}
+    for tensor in tensors:
+        array: Any = tensor.values
+        while isinstance(array, np.ndarray):
+            array = array.base
+        if isinstance(array, mmap.mmap):
+            files[id(array)] = array
+    for file in files.values():
+        file.madvise(mmap.MADV_DONTNEED)
+
+
 def write_tensors(tensors: Mapping[str, Mapped], path: Path) -> None:
     """Write a safetensors file, one tensor after the other."""
     with path.open("wb") as file:
@@ -123,7 +145,7 @@ def tensor_bytes(
     begin = 0
     for name, tensor in tensors.items():
         end = begin + tensor.values.nbytes
-        shape = list(tensor.shape)
+        shape = list(tensor.values.shape)
         entries[name] = {"dtype": tensor.kind, "shape": shape, "data_offsets": [begin, end]}
         begin = end
     head = json.dumps(entries).encode()

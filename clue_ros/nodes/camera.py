@@ -20,6 +20,8 @@ from clue_ros.nodes.depth import DepthSubscriber, FrameDepth
 from clue_ros.nodes.image_conversion import Rgb, compressed_to_rgb, to_rgb
 
 FOLLOW = 1.0  # seconds between looks at the publishers' reliability
+COMPRESSED = "/compressed"  # what image_transport adds to a topic's name
+FIRST = 2.0  # seconds after activation in which the first image is awaited: DDS finds publishers
 
 
 @dataclass(frozen=True)
@@ -27,7 +29,7 @@ class Frame:
     """One camera message, not yet converted: conversion takes time, so the worker does it."""
 
     message: Image | CompressedImage
-    arrival: float  # seconds, of the Camera's clock
+    arrival: float  # seconds, of the Camera's clock; infinity: it came with the request
     depth: FrameDepth | None = None  # the depth image that belongs to it
 
     @property
@@ -127,6 +129,10 @@ class Camera:
         """The subscribed topic's full name, or "" while closed."""
         return self._subscription.topic_name if self._subscription is not None else ""
 
+    def lacks(self) -> dict[str, str]:
+        """Return what diagnostics say of depth and calibration."""
+        return self._depths.lacks() if self._depths is not None else {}
+
     def put(self, message: Image | CompressedImage) -> None:
         """Keep this message as the newest frame."""
         depth = self._depths.follow(message.header) if self._depths is not None else None
@@ -146,6 +152,13 @@ class Camera:
         if subscription is not None and subscription.polled:
             subscription.take()
         frame = self._frame
+        active = self._clock() - self._since
+        if frame is None and subscription is not None and active < FIRST:
+            return (
+                "NO_IMAGE",
+                f"no image has arrived on {self.topic} yet: active for {active:.1f} s, the first "
+                "one is awaited",
+            )
         if frame is None:
             return "NO_IMAGE", f"no image has arrived on {self.topic}: {self.silence_cause()}"
         age = self._clock() - frame.arrival
@@ -178,6 +191,9 @@ class Camera:
             return "the camera subscription is closed"
         publishers = self._node.get_publishers_info_by_topic(self.topic)
         if not publishers:
+            other = self._other_transport()
+            if other:
+                return other
             return (
                 "nobody publishes it; is the camera running, and is `image` remapped to its topic "
                 "(ros2 topic list)?"
@@ -205,6 +221,23 @@ class Camera:
             "holds whole images"
         )
 
+    def _other_transport(self) -> str:
+        """Return advice where the camera publishes the topic's other transport alone, or ""."""
+        assert self._node is not None
+        raw = self.topic.removesuffix(COMPRESSED)
+        if raw == self.topic:
+            other, transport = raw + COMPRESSED, "compressed"
+        else:
+            other, transport = raw, "raw"
+        publishers = self._node.get_publishers_info_by_topic(other)
+        if not publishers:
+            return ""
+        names = ", ".join(sorted({publisher.node_name for publisher in publishers}))
+        return (
+            f"nobody publishes it, and {names} publishes {other}: set image_transport to "
+            f"{transport} (image_transport:={transport})"
+        )
+
 
 def image_topic(node: Node, transport: str) -> str:
     """Return the topic to subscribe: `image`, or image/compressed.
@@ -217,4 +250,4 @@ def image_topic(node: Node, transport: str) -> str:
         return image
     if topics.is_remapped(node, compressed):
         return compressed
-    return node.resolve_topic_name(image) + "/compressed"
+    return node.resolve_topic_name(image) + COMPRESSED

@@ -2,23 +2,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Candidates from a ROS topic: what any detector node publishes, for `model:=wrapper`.
 
-`topic:NAME` is a vision_msgs/Detection2DArray, as yolo_ros and others publish it, and
-`topic:NAME@clue_msgs` a clue_msgs/ClarificationQuestion, whose candidates count. A detector
+`topic:NAME` is a vision_msgs/Detection2DArray or yolo_ros's yolo_msgs/DetectionArray, as the topic
+is published; `topic:NAME@yolo_msgs` and `topic:NAME@vision_msgs` name one of them, and
+`topic:NAME@clue_msgs` is a clue_msgs/ClarificationQuestion, whose candidates count. A detector
 answers after the image: the detections with the image's own stamp are waited for, and where none
 come the newest ones stand in, unless they are too old.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
+from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import qos_profile_sensor_data
 
@@ -30,9 +34,8 @@ from clue_ros.nodes.topics import Input
 
 KEPT = 30  # messages
 WAIT = 1.0  # seconds for the detections of the image's own stamp
+LOOK_AGAIN = 1.0  # seconds between looks at which type is published
 MAX_AGE = 2.0  # seconds since the arrival of detections of another image
-DETECTIONS, QUESTION = "vision_msgs/msg/Detection2DArray", "clue_msgs/msg/ClarificationQuestion"
-OURS = "@clue_msgs"
 
 
 class NoDetectionsError(ClueError):
@@ -44,36 +47,66 @@ class NoDetectionsError(ClueError):
 class CandidateTopic:
     """A `clue_ros.wrapper.sources.Source` of one topic.
 
-    argument: the topic's name, with "@clue_msgs" behind it for a ClarificationQuestion. Raises
-    ModelError where the message's package is not installed.
+    argument: the topic's name; behind it "@clue_msgs", "@vision_msgs" or "@yolo_msgs" where the
+    type is known. Raises ModelError where the message's package is not installed.
     """
 
     open_vocabulary = False
 
     def __init__(self, node: Node, argument: str) -> None:
-        ours = argument.endswith(OURS)
-        topic = argument.removesuffix(OURS)
+        topic, _, package = argument.partition("@")
         self.name = f"topic:{argument}"
-        self._read = question_candidates if ours else detection_candidates
+        self._node, self._topic = node, topic
         self._held: OrderedDict[tuple[int, int], tuple[float, Any]] = OrderedDict()
         self._news = threading.Condition()
         self._wanted: tuple[int, int] | None = None
-        self._node = node
+        self._subscribe(package or self._published() or _installed())
+        self._timer = None
+        if not package:
+            steady = Clock(clock_type=ClockType.STEADY_TIME)
+            self._timer = node.create_timer(LOOK_AGAIN, self._follow, clock=steady)
+
+    def _subscribe(self, package: str) -> None:
+        """Subscribe to the type that a package has of detections. Raises ModelError."""
+        self._package = package
+        kind, self._read = TYPES[package]
         try:
-            self._subscription = Input(topic, QUESTION if ours else DETECTIONS).subscribe(
-                node,
+            self._subscription = Input(self._topic, kind).subscribe(
+                self._node,
                 self._put,
                 qos=qos_profile_sensor_data,
                 callback_group=MutuallyExclusiveCallbackGroup(),
             )
         except (ImportError, AttributeError) as error:
             raise ModelError(
-                f"candidates {self.name!r} need the package vision_msgs: install"
-                f" ros-$ROS_DISTRO-vision-msgs ({error})"
+                f"candidates {self.name!r} need the package {package}:"
+                f" {INSTALL.get(package, 'build it')} ({error})"
             ) from error
+
+    def _follow(self) -> None:
+        """Subscribe to another type where that is published: the detector may start last."""
+        package = self._published()
+        if not package or package == self._package:
+            return
+        self._node.destroy_subscription(self._subscription)
+        with self._news:
+            self._held.clear()
+        try:
+            self._subscribe(package)
+        except ModelError as error:  # a package that is there and broken
+            self._node.get_logger().error(str(error))
+
+    def _published(self) -> str:
+        """The package of a type that is published on the topic now; empty where none is known."""
+        resolved = self._node.resolve_topic_name(self._topic)
+        found = self._node.get_publishers_info_by_topic(resolved)
+        kinds = {info.topic_type for info in found}
+        return next((p for p in TYPES if TYPES[p][0] in kinds and find_spec(p) is not None), "")
 
     def close(self) -> None:
         """Unsubscribe."""
+        if self._timer is not None:
+            self._node.destroy_timer(self._timer)
         self._node.destroy_subscription(self._subscription)
 
     def expect(self, header: Any) -> None:
@@ -107,6 +140,12 @@ class CandidateTopic:
         return self._read(found[1], self.name)
 
 
+def _installed() -> str:
+    """The package that detections are read of where nobody publishes them yet."""
+    installed = find_spec("vision_msgs") is None and find_spec("yolo_msgs") is not None
+    return "yolo_msgs" if installed else "vision_msgs"
+
+
 def _stamp(header: Any) -> tuple[int, int]:
     return int(header.stamp.sec), int(header.stamp.nanosec)
 
@@ -119,12 +158,29 @@ def detection_candidates(message: Any, source: str) -> list[Candidate]:
         if not results:
             continue
         best = max((_hypothesis(r) for r in results), key=lambda h: float(h.score))
-        center = getattr(detection.bbox.center, "position", detection.bbox.center)  # before 4.0
-        half_w, half_h = detection.bbox.size_x / 2, detection.bbox.size_y / 2
-        box = Box(center.x - half_w, center.y - half_h, center.x + half_w, center.y + half_h)
+        box = _box(detection.bbox.center, detection.bbox.size_x, detection.bbox.size_y)
         name = getattr(best, "class_id", "") or getattr(best, "id", "")
         out.append(Candidate(box, str(name), float(best.score), source))
     return out
+
+
+def yolo_candidates(message: Any, source: str) -> list[Candidate]:
+    """The candidates of a yolo_msgs/DetectionArray; a class without a name is its id."""
+    out = []
+    for found in message.detections:
+        box = _box(found.bbox.center, found.bbox.size.x, found.bbox.size.y)
+        name = found.class_name or str(found.class_id)
+        out.append(Candidate(box, name, float(found.score), source))
+    return out
+
+
+def _box(center: Any, width: float, height: float) -> Box:
+    """The upright box around a box of width and height that is turned by `center.theta`, if any."""
+    middle = getattr(center, "position", center)  # vision_msgs before 4.0 has no position
+    theta = float(getattr(center, "theta", 0.0))
+    cos, sin = abs(math.cos(theta)), abs(math.sin(theta))
+    half_w, half_h = (width * cos + height * sin) / 2, (width * sin + height * cos) / 2
+    return Box(middle.x - half_w, middle.y - half_h, middle.x + half_w, middle.y + half_h)
 
 
 def _hypothesis(result: Any) -> Any:
@@ -140,3 +196,15 @@ def question_candidates(message: Any, source: str) -> list[Candidate]:
         score = score if score == score else 1.0
         out.append(Candidate(box_of(found.box), found.label, score, source))
     return out
+
+
+TYPES: dict[str, tuple[str, Callable[[Any, str], list[Candidate]]]] = {
+    "vision_msgs": ("vision_msgs/msg/Detection2DArray", detection_candidates),
+    "yolo_msgs": ("yolo_msgs/msg/DetectionArray", yolo_candidates),
+    "clue_msgs": ("clue_msgs/msg/ClarificationQuestion", question_candidates),
+}
+"""The types that are read, by their packages, and what reads them."""
+INSTALL = {
+    "vision_msgs": "install ros-$ROS_DISTRO-vision-msgs",
+    "yolo_msgs": "build it with yolo_ros in your workspace",
+}

@@ -35,8 +35,16 @@ from clue_msgs.msg import (
     DialogueState,
     GroundingResult,
     TaughtObject,
+    TrackedObject,
 )
-from clue_msgs.srv import AnswerClarification, ForgetObject, Ground, ListObjects, TeachObject
+from clue_msgs.srv import (
+    AnswerClarification,
+    ForgetObject,
+    Ground,
+    ListObjects,
+    TeachObject,
+    Track,
+)
 from lifecycle_msgs.msg import State
 from lifecycle_msgs.srv import GetState
 from rclpy.action import ActionClient
@@ -50,7 +58,7 @@ from clue_ros.nodes.topics import Perception
 
 __all__ = ["CommandGrounder", "GroundingError", "GroundingTask", "OnQuestion"]
 
-OnQuestion = Callable[[ClarificationQuestion], str | None]
+OnQuestion = Callable[[ClarificationQuestion], str | int | None]
 
 TICK = 0.1  # seconds between looks at the clock, and at whether ROS has been shut down
 LEAVE = 5.0  # seconds for the thread to end
@@ -227,7 +235,7 @@ class GroundingTask:
         self,
         background: Caller,
         client: ActionClient,
-        answer: Callable[[str, str], bool],
+        answer: Callable[[str | int, str], bool],
         goal: GroundWithDialogue.Goal,
     ) -> None:
         self._background, self._client, self._answer = background, client, answer
@@ -246,12 +254,12 @@ class GroundingTask:
         """Whether it has ended."""
         return self._ended.is_set()
 
-    def answer(self, text: str) -> bool:
-        """Answer the open question; False if none is open (any more).
+    def answer(self, answer: str | int) -> bool:
+        """Answer the open question, in words or by a candidate's index; False if none is open.
 
-        Raises GroundingError: the text cannot be used; the question stays open.
+        Raises GroundingError: the answer cannot be used; the question stays open.
         """
-        return self._answer(text, self.question.dialogue_id if self.question is not None else "")
+        return self._answer(answer, self.question.dialogue_id if self.question is not None else "")
 
     def cancel(self) -> None:
         """Request the end; `result` then raises GroundingError with CANCELED. Does not block."""
@@ -272,8 +280,8 @@ class GroundingTask:
         """Wait for the end and return the grounding.
 
         timeout: seconds, None: no limit. The dialogue goes on after a TIMEOUT: cancel it, or call
-        again. on_question: called here with each question; the text it returns is the answer, and
-        None leaves the answer to other listeners. Raises GroundingError.
+        again. on_question: called here with each question; it returns the answer, a text or a
+        candidate's index, and None leaves the answer to other listeners. Raises GroundingError.
         """
         deadline = _deadline(timeout)
         seen = probed = time.monotonic()  # the server in the graph, and asked for the result
@@ -303,11 +311,11 @@ class GroundingTask:
 
     def _ask(self, question: ClarificationQuestion, on_question: OnQuestion) -> None:
         for attempt in range(1, ANSWERS + 1):
-            text = on_question(question)
-            if text is None or self.done():
+            answer = on_question(question)
+            if answer is None or self.done():
                 return
             try:
-                self._answer(text, question.dialogue_id)
+                self._answer(answer, question.dialogue_id)
                 return
             except GroundingError as error:
                 unusable = error.code in ("EMPTY_EXPRESSION", "BAD_EXPRESSION")
@@ -374,6 +382,8 @@ class CommandGrounder:
         self._client = Perception.GROUND_WITH_DIALOGUE.client(self.node)
         self._ground = Perception.GROUND.client(self.node)
         self._answer = Perception.ANSWER.client(self.node)
+        self._track = Perception.TRACK.client(self.node)
+        self._tracked: dict[int, TrackedObject] | None = None
         self._teach = Perception.TEACH.client(self.node)
         self._forget = Perception.FORGET.client(self.node)
         self._list = Perception.LIST_OBJECTS.client(self.node)
@@ -437,10 +447,10 @@ class CommandGrounder:
     ) -> GroundingResult:
         """Hold the whole dialogue and return the object that the words name.
 
-        on_question: called with each ClarificationQuestion; the text it returns is the answer, and
-        None leaves the answer to the topic `speech`. timeout: seconds for everything, None: no
-        limit; then the dialogue is canceled. fields: image, depth, camera_info, max_turns and
-        answer_timeout, as for `start`.
+        on_question: called with each ClarificationQuestion; it returns the answer, as a text or as
+        the index of a candidate, and None leaves the answer to the topic `speech`. timeout: seconds
+        for everything, None: no limit; then the dialogue is canceled. fields: image, depth,
+        camera_info, max_turns, answer_timeout and track, as for `start`.
 
         Raises GroundingError. An error in on_question or a KeyboardInterrupt cancels the dialogue.
         """
@@ -463,17 +473,21 @@ class CommandGrounder:
         camera_info: CameraInfo | None = None,
         max_turns: int = 0,
         answer_timeout: float = 0.0,
+        track: bool = False,
     ) -> GroundingTask:
         """Begin a dialogue and return at once.
 
         timeout: seconds to wait for perception. image, depth, camera_info: instead of the
         camera's. max_turns (questions), answer_timeout (seconds): 0 means perception's parameters.
-        Raises GroundingError: NO_SERVER.
+        track: follow the object once it is found, see `tracked`. Raises GroundingError: NO_SERVER.
         """
         name = Perception.GROUND_WITH_DIALOGUE.name
         self._background.wait_for(self._client.server_is_ready, timeout, name)
         goal = GroundWithDialogue.Goal(
-            expression=expression, max_turns=max_turns, answer_timeout=duration(answer_timeout)
+            expression=expression,
+            max_turns=max_turns,
+            answer_timeout=duration(answer_timeout),
+            track=track,
         )
         _fill(goal, image, depth, camera_info)
         return GroundingTask(self._background, self._client, self.answer, goal)
@@ -497,12 +511,43 @@ class CommandGrounder:
         response = self._asked(self._ground, request, timeout)
         return response.question if response.is_question else response.grounding
 
-    def answer(self, text: str, dialogue_id: str = "", timeout: float = 10.0) -> bool:
+    @property
+    def tracked(self) -> dict[int, TrackedObject]:
+        """Where each object that is followed was last, by its track id; subscribes when asked."""
+        if self._tracked is None:
+            self._tracked = {}
+            Perception.TRACKED.subscribe(self.node, self._on_tracked)
+        return dict(self._tracked)
+
+    def _on_tracked(self, message: TrackedObject) -> None:
+        assert self._tracked is not None
+        self._tracked[message.track_id] = message
+
+    def follow(self, box: BoundingBox | None = None, timeout: float = 10.0) -> int:
+        """Follow the object of the last grounding, or of a box of the newest frame.
+
+        box: pixels. Returns the track id of its messages in `tracked`. Raises GroundingError.
+        """
+        request = Track.Request(command=Track.Request.START)
+        if box is not None:
+            request.box = box
+        return int(self._asked(self._track, request, timeout).track_id)
+
+    def unfollow(self, track_id: int = 0, timeout: float = 10.0) -> None:
+        """Follow an object no longer; 0: none at all. Raises GroundingError."""
+        request = Track.Request(command=Track.Request.STOP, track_id=track_id)
+        self._asked(self._track, request, timeout)
+        if self._tracked is not None:
+            for number in [track_id] if track_id else list(self._tracked):
+                self._tracked.pop(number, None)
+
+    def answer(self, answer: str | int, dialogue_id: str = "", timeout: float = 10.0) -> bool:
         """Answer the open question of any dialogue; False if none is open.
 
-        dialogue_id: "" is the one that waits. Raises GroundingError.
+        answer: a text, or the index of one of the question's candidates. dialogue_id: "" is the one
+        that waits. Raises GroundingError.
         """
-        request = AnswerClarification.Request(dialogue_id=dialogue_id, text=text)
+        request = answer_request(answer, dialogue_id)
         response = self._background.call(self._answer, request, timeout)
         if response.error_code == response.UNKNOWN_DIALOGUE:
             return False
@@ -546,6 +591,16 @@ class CommandGrounder:
                 error_name(response.error_code, type(response)), response.error_msg
             )
         return response
+
+
+def answer_request(answer: str | int, dialogue_id: str) -> AnswerClarification.Request:
+    """The request of an answer in words, or by the index of a candidate."""
+    request = AnswerClarification.Request(dialogue_id=dialogue_id)
+    if isinstance(answer, str):
+        request.text = answer
+    else:
+        request.candidate = answer
+    return request
 
 
 def _fill(

@@ -10,6 +10,7 @@ waits. Topics and parameters: topics.Console, parameter_tables.CONSOLE, docs/con
 from __future__ import annotations
 
 import array
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -20,27 +21,38 @@ import numpy as np
 import numpy.typing as npt
 from clue_msgs.action import GroundWithDialogue
 from clue_msgs.msg import AudioChunk, DialogueState, GroundedObject, GroundingResult, Transcript
+from clue_msgs.srv import ForgetObject, ListObjects, TeachObject
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from rclpy.client import Client
 from rclpy.clock import Clock, ClockType
 from rclpy.executors import Executor
 from rclpy.node import Node
+from rclpy.task import Future
 from sensor_msgs.msg import CompressedImage, Image
 from std_msgs.msg import String
 
 from clue_ros.console.access import token_for
+from clue_ros.console.choosing import ShownQuestion
 from clue_ros.console.live import LivePage
 from clue_ros.console.pair_routes import pair_router
 from clue_ros.console.review import review_router
-from clue_ros.console.robot import Diagnostics, ShownObject, State, Status
+from clue_ros.console.robot import Diagnostics, ShownObject, State, Status, TaughtThing
 from clue_ros.console.server import create_app, serve
 from clue_ros.console.shown_dialogue import ShownDialogue
+from clue_ros.dialogue.types import Box
 from clue_ros.errors import BadImageError, ClueError, EmptyExpressionError
 from clue_ros.nodes.camera import FOLLOW, image_topic
 from clue_ros.nodes.camera_subscription import CameraSubscription
-from clue_ros.nodes.client import Caller, GroundingError, GroundingTask, error_name
+from clue_ros.nodes.client import (
+    Caller,
+    GroundingError,
+    GroundingTask,
+    answer_request,
+    error_name,
+)
 from clue_ros.nodes.diagnostics import latency
 from clue_ros.nodes.image_conversion import compressed_to_rgb, fill_image, jpeg_size, to_rgb
-from clue_ros.nodes.messages import box_of, seconds
+from clue_ros.nodes.messages import box_msg, box_of, seconds
 from clue_ros.nodes.parameter_tables import CONSOLE
 from clue_ros.nodes.parameters import declare, guard
 from clue_ros.nodes.perception_settings import PerceptionSettings
@@ -64,6 +76,8 @@ LEVELS = {
 LOOK = 0.5  # seconds between looks at whether perception is there
 SILENCE = 4.0  # seconds without a message of perception after which it is lost; at least
 PERIODS = 3.0  # ... of /diagnostics, where these are longer
+TEACH = 60.0  # seconds for the model to learn an object
+AGAIN = 2.0  # seconds until what was taught is asked for again: DDS loses requests now and then
 READY = 5.0  # seconds for a listener, or the action's server, to be found
 MATCHED = 1.0  # seconds to find the listeners that the graph has
 STOP = "stop"  # what the dialogue understands as a stop, in every language
@@ -100,11 +114,16 @@ class ConsoleNode(Node):
             trouble=lambda: self._diagnostics.message if self._diagnostics.level == "error" else "",
         )
         self._action = Console.GROUND_WITH_DIALOGUE.client(self)
+        self._answer = Console.ANSWER.client(self)
+        self._teach = Console.TEACH.client(self)
+        self._forget = Console.FORGET.client(self)
+        self._list = Console.LIST_OBJECTS.client(self)
+        self._list_again = 0.0  # when to ask what was taught, on the monotonic clock
         self._speech = Console.SPEECH.publisher(self)
         self._audio = Console.AUDIO.publisher(self)
         # In this order: where words and the state that they led to wait, the words come first.
         for topic, callback, name in (
-            (Console.HEARD, lambda message: self._dialogue.show_turn("user", message.data), ""),
+            (Console.HEARD, self._on_heard, f"{perception}/heard"),
             (Console.SAY, lambda message: self._dialogue.show_turn("robot", message.data), ""),
             (Console.TRANSCRIPT, self._on_transcript, ""),
             (Console.ATTENTION_MAP, self._on_attention, f"{perception}/attention_map"),
@@ -191,13 +210,16 @@ class ConsoleNode(Node):
             if isinstance(message, Image):
                 self.page.show_frame(to_rgb(message))
                 return
-            size = jpeg_size(message.data)
+            size = jpeg_size(message.data, message.format)
             if size is None:
                 self.page.show_frame(compressed_to_rgb(message.data, message.format))
             else:
                 self.page.show_frame(bytes(message.data), size)
         except BadImageError as error:
             self.get_logger().warning(f"no picture: {error}", throttle_duration_sec=10.0)
+
+    def _on_heard(self, message: String) -> None:
+        self._dialogue.show_turn("user", message.data)
 
     def _on_transcript(self, message: Transcript) -> None:
         if message.is_final and message.status == Transcript.NOT_UNDERSTOOD:
@@ -230,8 +252,15 @@ class ConsoleNode(Node):
         status = Status(state, message.dialogue_id, error, message.error_msg, left)
         self._dialogue.show_status(status, message.expression)
         if state == "waiting":
-            candidates = [_shown(found) for found in question.candidates]
-            self.page.show_question(question.text, candidates, list(question.suggested_answers))
+            self.page.show_question(
+                ShownQuestion(
+                    question.text,
+                    tuple(_shown(found) for found in question.candidates),
+                    tuple(question.suggested_answers),
+                    tuple(tuple(meant.indices) for meant in question.suggested_candidates),
+                    question.confirm,
+                )
+            )
 
     def _on_diagnostics(self, message: DiagnosticArray) -> None:
         for status in message.status:
@@ -262,12 +291,35 @@ class ConsoleNode(Node):
         silent = time.monotonic() - self._heard_at
         if silent <= max(SILENCE, PERIODS * self._settings.period):
             self._settings.read()
+            self._read_taught()
             return
         self.get_logger().warning(f"{self._perception} has sent nothing for {silent:.0f} s")
         self._settings.forget()
         self._diagnostics = GONE
         self._dialogue.lose()
+        self._list_again = 0.0
+        self.page.show_taught(None)
         self.page.show_diagnostics(GONE)
+
+    def _read_taught(self) -> None:
+        """Ask for what was taught, where the robot can be, until an answer has come."""
+        if time.monotonic() < self._list_again or not self._list.service_is_ready():
+            return
+        self._list_again = time.monotonic() + AGAIN
+        self._list.call_async(ListObjects.Request()).add_done_callback(self._on_taught)
+
+    def _on_taught(self, future: Future) -> None:
+        response = future.result()
+        if response is None or response.error_code == response.INACTIVE:
+            return
+        self._list_again = math.inf
+        things = [
+            TaughtThing(
+                (found.name, *found.other_names), found.num_examples, bytes(found.thumbnail.data)
+            )
+            for found in response.objects
+        ]
+        self.page.show_taught(things if response.error_code == response.NONE else None)
 
     def _notice(self, text: str) -> None:
         self.get_logger().info(text)
@@ -297,6 +349,48 @@ class ConsoleNode(Node):
         task = GroundingTask(self._caller, self._action, lambda _text, _id: False, goal)
         self._task = task
         threading.Thread(target=self._follow, args=(task,), daemon=True).start()
+
+    def choose(self, candidate: int) -> None:
+        """Choose a candidate of the open question, by perception's service `answer`."""
+        self._need_perception()
+        request = answer_request(candidate, self._dialogue.status.dialogue_id)
+        response = self._call(self._answer, request, READY)
+        if response.error_code == response.UNKNOWN_DIALOGUE:
+            raise ClueError("this question is no longer open")
+        if response.error_code != response.NONE:
+            raise ClueError(response.error_msg)
+
+    def _call(self, client: Client, request: Any, seconds: float) -> Any:
+        """Call a service of perception. Raises ClueError where no response comes."""
+        try:
+            return self._caller.call(client, request, seconds)
+        except GroundingError as error:
+            raise ClueError(error.message) from error
+
+    def teach(self, image: npt.NDArray[np.uint8], box: Box, name: str) -> None:
+        """Teach perception by its service `teach`, with the picture that the page showed."""
+        self._need_perception()
+        request = TeachObject.Request(name=name, box=box_msg(box))
+        fill_image(request.image, image, "rgb8")
+        request.image.header.stamp = self.get_clock().now().to_msg()
+        self._taught_anew(self._call(self._teach, request, TEACH))
+        self._notice(f"The robot knows “{name}” now.")
+
+    def forget(self, name: str) -> None:
+        """Have perception forget an object, by its service `forget`."""
+        self._need_perception()
+        self._taught_anew(self._call(self._forget, ForgetObject.Request(name=name), TEACH))
+        self._notice(f"The robot has forgotten “{name}”.")
+
+    def _taught_anew(self, response: Any) -> None:
+        if response.error_code != response.NONE:
+            raise ClueError(response.error_msg)
+        self.list_taught()
+
+    def list_taught(self) -> None:
+        """Ask perception what it was taught."""
+        self._list_again = 0.0
+        self._caller.soon(self._read_taught)
 
     def _follow(self, task: GroundingTask) -> None:
         """Wait for the dialogue's end: one that was refused is in no other message."""
@@ -356,13 +450,12 @@ class ConsoleNode(Node):
 
     def _publish_speech(self, text: str) -> None:
         begin, topic = time.monotonic(), self._speech.topic_name
-        # One is this node's own, and another console's may be matched before perception's: wait a
-        # moment for all that the graph has.
+        # Another listener may be matched before perception: wait a moment for all in the graph.
         while (heard := self._speech.get_subscription_count()) < max(
-            2, self.count_subscribers(topic)
+            1, self.count_subscribers(topic)
         ):
             waited = time.monotonic() - begin
-            if heard >= 2 and waited > MATCHED:
+            if heard and waited > MATCHED:
                 break
             if waited > READY:
                 raise ClueError(f"nobody listens to {topic}")
@@ -386,6 +479,6 @@ def _shown(found: GroundedObject) -> ShownObject:
         found.label,
         float(found.score),
         (at.x, at.y, at.z) if found.has_pose else None,
-        found.header.frame_id,
+        found.pose.header.frame_id,
         found.no_pose_reason,
     )

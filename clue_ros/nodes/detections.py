@@ -1,26 +1,38 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""A reply's objects in the messages of other packages: detections, annotations and RViz markers.
+"""A reply's objects in the messages of other packages: detections, annotations, markers, MoveIt.
 
-vision_msgs and foxglove_msgs are optional: they are imported when perception is configured, and
-without them only the markers are published.
+vision_msgs, foxglove_msgs and moveit_msgs are optional: they are imported when perception is
+configured.
 """
 
 from __future__ import annotations
 
+import array
 import importlib
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from clue_msgs.msg import GroundedObject
-from geometry_msgs.msg import Point, Pose, Vector3
+from geometry_msgs.msg import (
+    Point,
+    Pose,
+    PoseWithCovarianceStamped,
+    Quaternion,
+    Vector3,
+)
 from rclpy.lifecycle import LifecycleNode
+from sensor_msgs.msg import PointCloud2, PointField
+from shape_msgs.msg import SolidPrimitive
 from std_msgs.msg import ColorRGBA, Header
 from visualization_msgs.msg import Marker, MarkerArray
 
 from clue_ros.nodes.messages import box_of
+from clue_ros.nodes.pose_from_depth import Place, from_above
 from clue_ros.nodes.topics import OptionalOutput, Perception
 
+TARGET = "target"  # the id of the collision object: a new one replaces the last
 CANDIDATE = "candidate"  # the class id of an object without a label: a question's candidate
 CANDIDATE_COLOR, TARGET_COLOR = (1.0, 0.6, 0.0), (0.1, 0.8, 0.2)
 OPACITY = 0.4  # of a box
@@ -39,31 +51,86 @@ def detections_2d_msg(vision: Any, header: Header, objects: Sequence[GroundedObj
         box, bbox = box_of(found.box), detection.bbox
         bbox.center.position.x, bbox.center.position.y = box.center
         bbox.size_x, bbox.size_y = box.width, box.height
-        detection.results = [_hypothesis(vision, found)]
+        detection.results = [_hypothesis(vision, found, header)]
         array.detections.append(detection)
     return array
 
 
 def detections_3d_msg(vision: Any, header: Header, objects: Sequence[GroundedObject]) -> Any:
-    """Return a vision_msgs/Detection3DArray: the objects whose pose is known, else as above."""
+    """Return a vision_msgs/Detection3DArray: the objects whose pose is known, else as above.
+
+    Its header is that of the poses, which parameter `target_frame` may put into another frame.
+    """
+    placed = [(number, found) for number, found in enumerate(objects) if found.has_pose]
+    header = placed[0][1].pose.header if placed else header
     array = vision.Detection3DArray(header=header)
-    for number, found in enumerate(objects):
-        if found.has_pose:
-            detection = vision.Detection3D(header=header, id=str(number))
-            detection.bbox.center, detection.bbox.size = found.pose.pose, found.size
-            detection.results = [_hypothesis(vision, found)]
-            array.detections.append(detection)
+    for number, found in placed:
+        detection = vision.Detection3D(header=header, id=str(number))
+        detection.bbox.center, detection.bbox.size = found.pose.pose, found.size
+        detection.results = [_hypothesis(vision, found, header)]
+        array.detections.append(detection)
     return array
 
 
-def _hypothesis(vision: Any, found: GroundedObject) -> Any:
-    """Return a detection's one hypothesis; its covariance of zeros means unknown."""
+def _hypothesis(vision: Any, found: GroundedObject, header: Header) -> Any:
+    """Return a detection's one hypothesis, with the pose where it is in the header's frame.
+
+    Its covariance of zeros means unknown.
+    """
     result = vision.ObjectHypothesisWithPose()
     result.hypothesis.class_id = found.label or CANDIDATE
     result.hypothesis.score = float(found.score)
-    if found.has_pose:
+    if found.has_pose and found.pose.header.frame_id == header.frame_id:
         result.pose.pose = found.pose.pose
     return result
+
+
+def grasp_pose_msg(found: GroundedObject, place: Place) -> PoseWithCovarianceStamped:
+    """Return a grasp from above at the object's middle, and how sure its place is.
+
+    z points into the object and the fingers close along y, over its shorter side.
+    """
+    message = PoseWithCovarianceStamped(header=found.pose.header)
+    message.pose.pose.position = found.pose.pose.position
+    x, y, z, w = from_above(place.orientation)
+    message.pose.pose.orientation = Quaternion(x=x, y=y, z=z, w=w)
+    message.pose.covariance = place.covariance.ravel()
+    return message
+
+
+def cloud_msg(header: Header, place: Place) -> PointCloud2:
+    """Return the object's points as x, y, z (float32, metres) in the frame of its pose."""
+    points = np.ascontiguousarray(place.points, dtype="<f4")
+    kind = PointField.FLOAT32
+    return PointCloud2(
+        header=header,
+        height=1,
+        width=len(points),
+        fields=[
+            PointField(name=n, offset=4 * i, datatype=kind, count=1) for i, n in enumerate("xyz")
+        ],
+        is_bigendian=False,
+        point_step=12,
+        row_step=12 * len(points),
+        data=array.array("B", points.tobytes()),
+        is_dense=True,
+    )
+
+
+def collision_object_msg(moveit: Any, found: GroundedObject) -> Any:
+    """Return the object's box as a moveit_msgs/CollisionObject, to be added as TARGET.
+
+    `moveit` is the module moveit_msgs.msg.
+    """
+    sides = [max(side, THINNEST) for side in (found.size.x, found.size.y, found.size.z)]
+    return moveit.CollisionObject(
+        header=found.pose.header,
+        pose=found.pose.pose,
+        id=TARGET,
+        primitives=[SolidPrimitive(type=SolidPrimitive.BOX, dimensions=sides)],
+        primitive_poses=[Pose()],
+        operation=moveit.CollisionObject.ADD,
+    )
 
 
 def markers_msg(
@@ -79,7 +146,7 @@ def markers_msg(
     for number, one in enumerate(objects):
         if not one.has_pose:
             continue
-        own = {"header": header, "id": number, "action": Marker.ADD}
+        own = {"header": one.pose.header, "id": number, "action": Marker.ADD}
         box = Marker(ns="box", type=Marker.CUBE, pose=one.pose.pose, **own)
         sides = (max(side, THINNEST) for side in (one.size.x, one.size.y, one.size.z))
         box.scale = Vector3(**dict(zip("xyz", sides, strict=True)))
@@ -187,18 +254,36 @@ class _Optional:
 
 
 class ObjectPublishers:
-    """Publishes each question's and grounding's objects: ~/markers, ~/detections, ~/annotations."""
+    """Publishes each question's and grounding's objects: ~/markers, ~/detections, ~/annotations.
+
+    Of a grounding with a pose also ~/grasp_pose, ~/object_cloud and ~/collision_object.
+    """
 
     def __init__(self, node: LifecycleNode) -> None:
         self._node = node
         self._markers = Perception.MARKERS.publisher(node)
         self._detections = _Optional("detections", Perception.DETECTIONS, Perception.DETECTIONS_3D)
         self._annotations = _Optional("annotations", Perception.ANNOTATIONS)
+        self._collision = _Optional("collision_object", Perception.COLLISION_OBJECT)
+        self._grasp = Perception.GRASP_POSE.publisher(node)
+        self._cloud = Perception.OBJECT_CLOUD.publisher(node)
 
     def configure(self) -> None:
         """Create or destroy the publishers of optional packages, as the parameters say."""
         self._detections.configure(self._node)
         self._annotations.configure(self._node)
+        self._collision.configure(self._node)
+
+    def point(self, header: Header, target: GroundedObject, place: Place | None) -> None:
+        """Publish the object that is pointed at, which replaces what was shown before."""
+        self.show(header, [target], candidates=False)
+        if place is None or not target.has_pose:
+            return
+        self._grasp.publish(grasp_pose_msg(target, place))
+        self._cloud.publish(cloud_msg(target.pose.header, place))
+        if self._collision.messages is not None:
+            (publisher,) = self._collision.publishers
+            publisher.publish(collision_object_msg(self._collision.messages, target))
 
     def show(self, header: Header, objects: Sequence[GroundedObject], *, candidates: bool) -> None:
         """Publish the objects, which replace those of the last call."""

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -121,7 +122,7 @@ def level(
 
 
 def model_values(clue: Any) -> dict[str, object]:
-    """What diagnostics show of a loaded model; of a wrapper its language model's answers too."""
+    """What diagnostics show of a loaded model; of a wrapper its answers and faults of boxes too."""
     values: dict[str, object] = {
         "device": clue.device,
         "model memory (MB)": f"{clue.memory_bytes() / 1e6:.0f}",
@@ -129,7 +130,39 @@ def model_values(clue: Any) -> dict[str, object]:
     answers = getattr(clue, "answer_counts", None)
     if answers is not None:
         values["answers of the language model"] = _counts(answers)
+    faults = getattr(clue, "faults", None)
+    if faults is not None and faults.counts:
+        values["faults of candidates"] = _counts(faults.counts)
     return values
+
+
+TWIN_AFTER = 25.0  # seconds: DDS remembers a process that was killed for 20 s
+
+
+class Others:
+    """Notices another perception on the same topics, which answers the same requests.
+
+    One of the same name may be this node's own past life, until DDS has forgotten it.
+    """
+
+    def __init__(self, node: Node, clock: Callable[[], float] = time.monotonic) -> None:
+        self._node, self._clock = node, clock
+        self._topic = node.resolve_topic_name(topics.Perception.DIALOGUE_STATE.name)
+        self._twin_since: float | None = None
+
+    def found(self) -> tuple[str, ...]:
+        """Return the full names of the others, sorted. Call it more than once."""
+        own = self._node.get_fully_qualified_name()
+        publishers = self._node.get_publishers_info_by_topic(self._topic)
+        names = [f"{p.node_namespace.rstrip('/')}/{p.node_name}" for p in publishers]
+        others = {name for name in names if name != own}
+        if names.count(own) < 2:
+            self._twin_since = None
+        elif self._twin_since is None:
+            self._twin_since = self._clock()
+        elif self._clock() - self._twin_since > TWIN_AFTER:
+            others.add(own)
+        return tuple(sorted(others))
 
 
 class Reporter:
@@ -150,6 +183,8 @@ class Reporter:
     ) -> None:
         self._node, self._slot, self._camera = node, slot, camera
         self._health, self._recorder, self._clue = health, recorder, clue
+        self._others = Others(node)
+        self._known: tuple[str, ...] = ()  # others that were warned of
         self._publisher = topics.Perception.DIAGNOSTICS.publisher(node)
         # Real time even under use_sim_time: diagnostics go on while a simulation is paused.
         node.create_timer(
@@ -167,8 +202,15 @@ class Reporter:
         warning = self._camera.warning(timeout) if state == "active" else None
         if warning:
             node.get_logger().warning(warning)
+        others = self._others.found()
+        rivals = f"another perception has the same topics: {', '.join(others)}"
+        if others and others != self._known:
+            node.get_logger().warning(f"{rivals}. Each answers every request: end one")
+        self._known = others
         trouble = self._recorder.trouble if self._recorder else ""
         status, reason = level(state, self._health, self._camera.age(), timeout, trouble)
+        if others:
+            status, reason = max(status, DiagnosticStatus.WARN), f"{reason}; {rivals}"
         message = DiagnosticArray()
         message.header.stamp = node.get_clock().now().to_msg()
         message.status = [
@@ -189,6 +231,7 @@ class Reporter:
             "image topic": self._camera.topic,
             "images taken": self._camera.count,
             "age of the last image (s)": _seconds(self._camera.age()),
+            **self._camera.lacks(),
             "dialogue open": self._slot.session is not None,
             **self._health.values(),
         }

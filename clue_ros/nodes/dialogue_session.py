@@ -4,10 +4,17 @@
 
 The coroutine awaits one future at a time. Whichever comes first resolves it: the worker with a
 result, a person's answer, a timer, a cancel, or a deactivation.
+
+A person takes seconds to answer, and meanwhile the object may have been moved. So a reply about an
+image older than `max_age_at_result` is compared with the newest one (scene_change.py). Where
+something else is seen at its boxes, the model looks at the newest image, with the same dialogue;
+an object that it then finds is taken for the one that was meant if it has the same colours and
+lies where it was, or where nothing like it was before. Otherwise the person is asked.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Coroutine
@@ -29,14 +36,17 @@ from clue_ros.dialogue.conversation import (
     wanted,
 )
 from clue_ros.dialogue.reading import Reading
-from clue_ros.dialogue.types import Grounding, NotFound, Question
+from clue_ros.dialogue.sayings import Saying, say
+from clue_ros.dialogue.types import SAME_BOX, Box, Grounding, NotFound, Question
 from clue_ros.errors import ClueError, NothingWantedError
 from clue_ros.nodes import messages
 from clue_ros.nodes.camera import Frame
 from clue_ros.nodes.inference_worker import Worker, new_future, until
 from clue_ros.nodes.messages import LocatedObject, Source
+from clue_ros.nodes.scene_change import alike, unchanged
 
 T = TypeVar("T")
+MAX_LOOKS = 3  # at newer images, for one reply
 
 
 class Stopped(Exception):
@@ -52,13 +62,15 @@ class Limits:
     """Limits of one dialogue: questions, and seconds for each answer.
 
     After `ask_again_after` seconds of silence a question is asked once more; 0: never. With
-    `force_grounding` the model points at its best guess when the questions are used up.
+    `force_grounding` the model points at its best guess when the questions are used up. A reply
+    about an image that arrived longer ago than `max_age_at_result` seconds is checked.
     """
 
     max_questions: int
     answer_timeout: float
     ask_again_after: float = 0.0
     force_grounding: bool = False
+    max_age_at_result: float = math.inf
 
 
 class Listener:
@@ -105,14 +117,16 @@ class Session:
         language: str = "en",
         *,
         masks: bool = False,
-        prepare: Callable[[], object] = lambda: None,
+        prepare: Callable[[Any], object] = lambda _header: None,
         reading: Reading | None = None,
+        newest: Callable[[], Frame | tuple[str, str]] = lambda: ("NO_IMAGE", "there is no camera"),
     ) -> None:
         """Open the dialogue.
 
         clock: gives the stamp of each turn, in seconds since the epoch. masks: whether objects come
-        with their masks. prepare: called before each reply of the model. reading: the request, if
-        it has been read.
+        with their masks. prepare: called with the image's header before each reply of the model.
+        reading: the request, if it has been read. newest: gives the camera's newest frame, or an
+        error's name and message.
 
         Raises EmptyExpressionError or BadExpressionError from the request.
         """
@@ -128,7 +142,8 @@ class Session:
         )
         self.listeners: list[Listener] = []
         self.frame = frame
-        self.source = Source(frame.header, 0, 0)
+        self.source = Source(frame.header, 0, 0)  # of the image that the model has seen
+        self.placed = self.source  # of the image that the objects are in: it may be newer
         self.view: Any = None
         self.objects: tuple[LocatedObject, ...] = ()  # of the last reply
         self.context = self.conversation.request  # C(k) of the last reply
@@ -138,6 +153,7 @@ class Session:
         self._clue = clue
         self._masks = masks
         self._prepare = prepare
+        self._newest = newest
         self._worker = worker
         self._executor = executor
         self._lock = threading.Lock()
@@ -203,6 +219,20 @@ class Session:
             self.stop(step)
         return step
 
+    def choose(self, candidate: int) -> Outcome | None:
+        """Take the candidate of the open question that the person chose, from any thread.
+
+        candidate: from 0. None: no question is open. Raises BadExpressionError: it has no such
+        candidate, and stays open.
+        """
+        with self._lock:
+            slot = self._hears
+            if slot is None:
+                return None
+            outcome = self.conversation.choose(candidate)
+            slot.set_result(outcome)
+        return outcome
+
     def ask_again(self, *, heard: bool) -> bool:
         """Ask the open question once more, in other words; False if that was done, or none is open.
 
@@ -224,8 +254,11 @@ class Session:
             while not isinstance(step, Outcome):
                 if isinstance(step, Ask | Ignored):
                     step = await self._hear(step.question)
+                    if isinstance(step, Outcome) and step.grounding is not None:
+                        step = await self._still(step, step.grounding)
                 else:
-                    step = self.conversation.reply(await self._think(force=step.force))
+                    reply = await self._think(force=step.force)
+                    step = self.conversation.reply(await self._current(reply, step.force))
             return step
 
         return await self._caught(dialogue())
@@ -252,7 +285,7 @@ class Session:
     def question_msg(self, question: Question, *, one_shot: bool = False) -> ClarificationQuestion:
         """Return a question of the last reply as a message; one_shot: no answer is awaited."""
         return messages.question_msg(
-            self.source,
+            self.placed,
             question,
             self.objects,
             "" if one_shot else self.id,
@@ -270,9 +303,10 @@ class Session:
             LocatedObject(grounding.box),
         )
         return messages.grounding_msg(
-            self.source,
+            self.placed,
             grounding,
             replace(known, label=grounding.label, score=grounding.score),
+            judged=self.source,
             request=self.conversation.request,
             context=self.context,
             dialogue_id=self.id if dialogue_id is None else dialogue_id,
@@ -283,16 +317,87 @@ class Session:
         """Wait until `condition` is true; False if it is not in time."""
         return await until(condition, self._executor, seconds)
 
-    async def _think(self, *, force: bool) -> Question | Grounding:
-        """Look, if nothing has been seen yet, and reply."""
-        looked = self._queue(self._look) if self.view is None else None
-        self._prepare()
+    async def _still(self, end: Outcome, chosen: Grounding) -> Step:
+        """The end with the candidate that the person chose, if it still lies there."""
+        self.conversation.reopen()
+        reply = await self._current(chosen, self.conversation.think().force)
+        if reply is chosen:
+            return self.conversation.end(end)
+        return self.conversation.reply(reply)
+
+    async def _current(self, reply: Question | Grounding, force: bool) -> Question | Grounding:
+        """The reply, if it is about the newest image; else the one to another look.
+
+        Raises Stopped: STALE_IMAGE or NO_IMAGE without a camera, and STALE_IMAGE where the object
+        lies elsewhere each time that the model has looked.
+        """
+        first = reply
+        for _ in range(MAX_LOOKS):
+            newer = await self._changed(reply)
+            if newer is None:
+                break
+            self.frame = newer
+            reply = await self._think(force=force, instead_of=(self.view.image, reply))
+        else:
+            if isinstance(reply, Grounding) and await self._changed(reply) is not None:
+                what = f"the picture has changed {MAX_LOOKS} times while I looked"
+                raise Stopped(Outcome("STALE_IMAGE", f"{what}: wait until nothing moves any more"))
+        if reply is not first and isinstance(reply, Question):
+            for listener in self.listeners:
+                listener.spoke(self, say(Saying.CHANGED, self.conversation.language))
+        return reply
+
+    async def _changed(self, reply: Question | Grounding) -> Frame | None:
+        """The newest frame, if something else is seen there at the boxes of the reply.
+
+        None where the reply holds; its objects are then in that frame. Raises Stopped as `_current`
+        does, and BadImageError.
+        """
+        if time.monotonic() - self.frame.arrival <= self.limits.max_age_at_result:
+            return None
+        newest = self._newest()
+        if not isinstance(newest, Frame):
+            raise Stopped(Outcome(*newest))
+        if newest.message is self.frame.message:
+            return None
+        holds = await self._done(self._queue(lambda: self._holds(reply, newest)))
+        return None if holds else newest
+
+    def _holds(self, reply: Question | Grounding, newest: Frame) -> bool:
+        """Whether the boxes of a reply show the same in the newest frame. In the worker's thread.
+
+        If so, the objects are placed there.
+        """
+        view, pixels = self.view, newest.pixels()
+        boxes = (reply.box,) if isinstance(reply, Grounding) else reply.candidates
+        whole = Box(0, 0, view.width, view.height)  # of a reply that names nothing
+        if not all(unchanged(view.image, pixels, box) for box in boxes or (whole,)):
+            return False
+        self.frame, self.placed = newest, replace(self.source, header=newest.header)
+        locate = messages.locator(newest.depth, view.width, view.height)
+        self.objects = messages.placed_again(self.objects, locate)
+        return True
+
+    async def _think(
+        self,
+        *,
+        force: bool,
+        instead_of: tuple[Any, Question | Grounding] | None = None,
+    ) -> Question | Grounding:
+        """Look, if this frame has not been seen yet, and reply.
+
+        instead_of: an earlier image, uint8 RGB (H, W, 3), and the reply to it that no longer holds.
+        """
+        looks = self.view is None or instead_of is not None
+        self._prepare(self.frame.header)
+        looked = self._queue(self._look) if looks else None
         self.context = self.conversation.dialogue.context()
         # Behind the look in the worker's queue, which does not wait for the executor in between.
-        replied = self._queue(lambda: self._reply(force))
+        replied = self._queue(lambda: self._reply(force, instead_of))
         if looked is not None:
-            for listener in self.listeners:
-                listener.looking(self)
+            if instead_of is None:
+                for listener in self.listeners:
+                    listener.looking(self)
             await self._done(looked)
         for listener in self.listeners:
             listener.thinking(self)
@@ -311,10 +416,12 @@ class Session:
     def _look(self) -> None:
         """Encode the image. In the worker's thread."""
         view = self._timed("image", lambda: self._clue.look(self.frame.pixels()))
-        self.source = Source(self.frame.header, view.width, view.height)
+        self.source = self.placed = Source(self.frame.header, view.width, view.height)
         self.view = view
 
-    def _reply(self, force: bool) -> tuple[Question | Grounding, tuple[LocatedObject, ...]]:
+    def _reply(
+        self, force: bool, instead_of: tuple[Any, Question | Grounding] | None
+    ) -> tuple[Question | Grounding, tuple[LocatedObject, ...]]:
         """Return the model's reply and its objects. In the worker's thread."""
         if self._stop is not None or self.view is None:
             raise RuntimeError("nobody waits for this reply: the dialogue has ended")
@@ -323,6 +430,9 @@ class Session:
         reply = self._timed("reply", lambda: clue.reply(view, dialogue, force_grounding=force))
         if not force:
             reply = self.conversation.hold(reply)
+            if instead_of is not None and isinstance(reply, Grounding):
+                same = _same_object(*instead_of, view.image, reply)
+                reply = reply if same else self.conversation.confirmation(reply)
 
         def locate() -> tuple[LocatedObject, ...]:
             places = messages.locator(self.frame.depth, view.width, view.height)
@@ -415,6 +525,18 @@ class Session:
         if isinstance(value, Exception):
             raise value
         return value
+
+
+def _same_object(before: Any, was: Question | Grounding, after: Any, found: Grounding) -> bool:
+    """Whether an object that was found again is the one that was found in an earlier image.
+
+    What lay at its place before already, elsewhere than the first one, is another. True where the
+    reply to the earlier image was a question.
+    """
+    if isinstance(was, Question):
+        return True
+    moved_here = was.box.iou(found.box) >= SAME_BOX or not unchanged(before, after, found.box)
+    return moved_here and alike(before, was.box, after, found.box)
 
 
 ADVICE = "configure and activate it first"

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """An example of a grasp planner that uses groundings: `ros2 run clue_ros grasp_example_node`.
 
-It subscribes to `grounding` and publishes `grasp_pose` and `pregrasp_pose`, in the camera's optical
-frame and at the image's time, so that tf2 can transform them into the robot's frame. The grasp is
-from above, over the shorter side; collisions and reach are not checked.
+It subscribes to `grounding` and publishes `grasp_pose` and `pregrasp_pose`, in the frame of the
+object's pose and at the image's time. The grasp is from above, over the shorter side; collisions
+and reach are not checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from clue_ros.errors import NoPoseError
 from clue_ros.nodes import topics
 from clue_ros.nodes.parameter_tables import GRASP_EXAMPLE
 from clue_ros.nodes.parameters import declare, guard
-from clue_ros.nodes.pose_from_depth import quaternion, rotation
+from clue_ros.nodes.pose_from_depth import from_above, rotation
 
 Array = npt.NDArray[np.float64]
 Quaternion = tuple[float, float, float, float]
@@ -70,8 +70,7 @@ def grasp_from_above(
     up = axes[:, 2]
     # At the object's middle, or higher where the fingers are short.
     tips = position + up * max(0.0, float(size[2]) / 2 - finger_length)
-    gripper = np.stack([-axes[:, 0], axes[:, 1], -up], axis=1)
-    return Grasp(tips, tips + up * standoff, quaternion(gripper), width)
+    return Grasp(tips, tips + up * standoff, from_above(orientation), width)
 
 
 class GraspExample(Node):
@@ -103,11 +102,12 @@ class GraspExample(Node):
         except NoPoseError as error:
             self.get_logger().warning(f"no grasp of {name!r}: {error}")
             return
-        self._pregrasp.publish(_pose(target.header, grasp.standoff, grasp))
-        self._grasp.publish(_pose(target.header, grasp.position, grasp))
+        header = target.pose.header
+        self._pregrasp.publish(_pose(header, grasp.standoff, grasp))
+        self._grasp.publish(_pose(header, grasp.position, grasp))
         x, y, z = grasp.position
         self.get_logger().info(
-            f"grasp {name!r} at x {x:.3f} y {y:.3f} z {z:.3f} m in {target.header.frame_id}, "
+            f"grasp {name!r} at x {x:.3f} y {y:.3f} z {z:.3f} m in {header.frame_id}, "
             f"{grasp.width * 1000:.0f} mm between the fingers"
         )
 

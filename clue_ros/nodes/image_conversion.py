@@ -107,7 +107,7 @@ def to_rgb(msg: ImageLike) -> Rgb:
     """
     values = _values(msg)
     bridge = real_cv_bridge()
-    if bridge is not None:
+    if bridge is not None and values.dtype == np.uint8:  # it takes 16 bits for full ones
         try:
             return np.ascontiguousarray(bridge(msg), dtype=np.uint8)
         except Exception:  # noqa: BLE001 - cv_bridge raises its own, cv2's and KeyError; ours may know the encoding
@@ -168,9 +168,20 @@ def _converted(values: NDArray[Any], name: str) -> Rgb:
             values = cv2.cvtColor(values, code)
         except cv2.error as error:  # e.g. a Bayer picture of one row
             raise BadImageError(f"{name} image cannot be converted: {error}") from error
-    if values.dtype == np.uint16:  # 65535 -> 255, rounded, as cv_bridge does
-        values = ((values.astype(np.uint32) + 128) // 257).astype(np.uint8)
-    return np.ascontiguousarray(values, dtype=np.uint8)
+    return np.ascontiguousarray(_eight_bits(values), dtype=np.uint8)
+
+
+# Cameras with sensors of these many bits leave the upper ones of 16 at 0.
+SENSOR_BITS = (10, 12, 14, 16)
+
+
+def _eight_bits(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return 16-bit values as 8 bits; the fewest bits of SENSOR_BITS that hold them are white."""
+    if values.dtype == np.uint8:
+        return values
+    most = int(values.max(initial=0))
+    white = next(2**bits - 1 for bits in SENSOR_BITS if most < 2**bits)
+    return cv2.convertScaleAbs(values, alpha=255 / white).astype(np.uint8, copy=False)
 
 
 @lru_cache(maxsize=1)
@@ -197,10 +208,22 @@ def compressed_to_rgb(data: Any, fmt: str) -> Rgb:
 
     Raises BadImageError: no bytes, a depth stream, corrupt, or over 64 megapixels (not decoded).
     """
-    if "compressedDepth" in fmt:
+    if _is_depth(fmt):
         raise BadImageError(
             "the compressed image is a depth stream: remap `image` to the colour topic"
         )
+    # CameraInfo describes the pixels as the camera sends them: no EXIF rotation.
+    bgr = decoded(data, fmt, cv2.IMREAD_COLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION)
+    if bgr.dtype not in (np.uint8, np.uint16):
+        raise BadImageError(f"the compressed image ({fmt[:40]!r}) holds {bgr.dtype}: no picture")
+    return np.ascontiguousarray(cv2.cvtColor(_eight_bits(bgr), cv2.COLOR_BGR2RGB), dtype=np.uint8)
+
+
+def decoded(data: Any, fmt: str, flags: int) -> NDArray[Any]:
+    """Decode a picture's bytes (H, W[, channels]) as cv2.imdecode does with these flags.
+
+    fmt: what the message calls them. Raises BadImageError as `compressed_to_rgb` does.
+    """
     raw = np.frombuffer(data, dtype=np.uint8)
     if raw.size == 0:
         raise BadImageError("the compressed image holds no bytes: check the camera")
@@ -208,26 +231,31 @@ def compressed_to_rgb(data: Any, fmt: str) -> Rgb:
     if width * height > MAX_PIXELS:
         raise BadImageError(f"the image has {width}x{height} pixels: the limit is 64 megapixels")
     try:
-        # CameraInfo describes the pixels as the camera sends them: no EXIF rotation.
-        bgr = cv2.imdecode(raw, cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+        picture = cv2.imdecode(raw, flags)
     except cv2.error as error:
         raise BadImageError(
             f"the compressed image ({fmt[:40]!r}) cannot be decoded: {error}"
         ) from error
-    if bgr is None:
+    if picture is None:
         raise BadImageError(
             f"the compressed image ({fmt[:40]!r}, {raw.size} bytes) is corrupt or of unknown format"
         )
-    return np.ascontiguousarray(cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB), dtype=np.uint8)
+    return picture
 
 
-def jpeg_size(data: Any) -> tuple[int, int] | None:
+def _is_depth(fmt: str) -> bool:
+    """Whether a CompressedImage's format is a depth image's, whatever it was compressed as."""
+    return "compressedDepth" in fmt or fmt.partition(";")[0].strip() in _DEPTH
+
+
+def jpeg_size(data: Any, fmt: str = "jpeg") -> tuple[int, int] | None:
     """Return the (width, height) of a JPEG that a browser shows as `compressed_to_rgb` reads it.
 
-    None of any other data, of a JPEG without a readable header, and of one that its EXIF data turn.
+    None of any other data, of depth, of a JPEG without a readable header, and of one that its EXIF
+    data turn.
     """
     raw = bytes(data)
-    if not raw.startswith(b"\xff\xd8\xff"):
+    if _is_depth(fmt) or not raw.startswith(b"\xff\xd8\xff"):
         return None
     try:
         with Pillow.open(io.BytesIO(raw), formats=("JPEG",)) as header:

@@ -18,11 +18,13 @@ from builtin_interfaces.msg import Duration, Time
 from clue_msgs.msg import (
     AmbiguityEstimate,
     BoundingBox,
+    CandidateIndices,
     ClarificationQuestion,
     DialogueTurn,
     GroundedObject,
     GroundingResult,
 )
+from clue_msgs.srv import Ground
 from geometry_msgs.msg import Point, Quaternion, Vector3
 from sensor_msgs.msg import Image, RegionOfInterest
 from std_msgs.msg import Header
@@ -51,7 +53,7 @@ class LocatedObject:
         score: of a grounding, the decoder's confidence in the box; of a candidate, its attention
             relative to the strongest candidate's. NaN where there is none.
         mask: its pixels, bool (height, width) of the original image, or None.
-        place: its pose and size in the camera's optical frame, or None.
+        place: its pose and size, in the image's frame or in `place.frame`, or None.
         no_place: why `place` is None, for a person.
     """
 
@@ -105,7 +107,7 @@ def find_objects(
     """
     pixels = view.width * view.height
     if isinstance(reply, Grounding):
-        found = _located(reply.box, reply.label, reply.score, None, locate)
+        found = located(reply.box, reply.label, reply.score, None, locate)
         if masks and pixels <= MAX_MASK_PIXELS:
             found = replace(found, mask=_grounding_mask(clue, view, reply, found.place))
         return (found,)
@@ -113,10 +115,11 @@ def find_objects(
     known = len(peaks) == len(boxes)
     wanted = masks and known and 0 < len(boxes) * pixels <= MAX_MASK_PIXELS
     regions = clue.peak_masks(view, reply.ambiguity) if wanted else [None] * len(boxes)
+    labels = reply.labels or ("",) * len(boxes)
     scores = [peak.score for peak in peaks] if known else [math.nan] * len(boxes)
     return tuple(
-        _located(box, "", score, region, locate)
-        for box, score, region in zip(boxes, scores, regions, strict=True)
+        located(box, label, score, region, locate)
+        for box, label, score, region in zip(boxes, labels, scores, regions, strict=True)
     )
 
 
@@ -131,15 +134,18 @@ def _grounding_mask(clue: Any, view: Any, reply: Grounding, place: Place | None)
     return mask
 
 
-def _located(
-    box: Box, label: str, score: float, mask: Mask | None, locate: Locate
-) -> LocatedObject:
-    """Return the object with its place."""
+def located(box: Box, label: str, score: float, mask: Mask | None, locate: Locate) -> LocatedObject:
+    """Return an object with its place, or the reason why it has none."""
     try:
         place = locate(box)
     except Exception as error:  # noqa: BLE001 - a grounding without a pose is better than none
         return LocatedObject(box, label, score, mask, no_place=_reason(error))
     return LocatedObject(box, label, score, mask, place)
+
+
+def placed_again(objects: Sequence[LocatedObject], locate: Locate) -> tuple[LocatedObject, ...]:
+    """Return the objects where `locate`, of a newer image, finds them at the same boxes."""
+    return tuple(located(o.box, o.label, o.score, o.mask, locate) for o in objects)
 
 
 @dataclass(frozen=True)
@@ -197,7 +203,10 @@ def object_msg(source: Source, found: LocatedObject) -> GroundedObject:
     if found.mask is not None:
         fill_image(message.mask, found.mask.astype(np.uint8) * np.uint8(255), "mono8")
         message.mask.header = source.header
-    message.pose.header = source.header
+    message.pose.header = Header(
+        stamp=source.header.stamp,
+        frame_id=(place.frame if place else "") or source.header.frame_id,
+    )
     unknown = (math.nan,) * 3  # not 0 0 0, which is the camera's own position
     x, y, z = map(float, place.position if place else unknown)
     message.pose.pose.position = Point(x=x, y=y, z=z)
@@ -251,8 +260,15 @@ def question_msg(
         text=question.text,
         candidates=[object_msg(source, candidate) for candidate in candidates],
         suggested_answers=list(question.suggested_answers),
+        suggested_candidates=[CandidateIndices(indices=group) for group in _meant(question)],
+        confirm=question.confirm,
         answer_timeout=duration(timeout),
     )
+
+
+def _meant(question: Question) -> tuple[tuple[int, ...], ...]:
+    """The candidates that each suggested answer means; none where that is not known."""
+    return question.answer_candidates or ((),) * len(question.suggested_answers)
 
 
 def grounding_msg(
@@ -260,19 +276,23 @@ def grounding_msg(
     grounding: Grounding,
     found: LocatedObject,
     *,
+    judged: Source,
     request: str,
     context: str,
     dialogue_id: str = "",
     turns: Sequence[tuple[dlg.Turn, float]] = (),
 ) -> GroundingResult:
-    """Return a grounding, its object `found`, and every turn with its seconds since the epoch."""
+    """Return a grounding, its object `found`, and every turn with its seconds since the epoch.
+
+    judged: the image of the estimate; the object was seen in a newer one, maybe.
+    """
     speakers = {"user": DialogueTurn.USER, "robot": DialogueTurn.ROBOT}
     return GroundingResult(
         header=source.header,
         dialogue_id=dialogue_id,
         expression=request,
         target=object_msg(source, found),
-        ambiguity=estimate_msg(source, context, grounding.ambiguity),
+        ambiguity=estimate_msg(judged, context, grounding.ambiguity),
         dialogue=[
             DialogueTurn(
                 speaker=speakers[turn.speaker],
@@ -292,6 +312,7 @@ def fail(response: Any, code: str, message: str) -> Any:
 
     The interfaces share one list of codes; any other (CLUE_ERROR) becomes MODEL_ERROR.
     """
-    response.error_code = int(getattr(response, code, response.MODEL_ERROR))
+    unforeseen = Ground.Response.MODEL_ERROR
+    response.error_code = int(getattr(response, code, unforeseen))
     response.error_msg = message
     return response

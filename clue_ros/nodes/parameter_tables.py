@@ -209,6 +209,14 @@ PERCEPTION: tuple[Parameter, ...] = (
         unit="s",
     ),
     Parameter(
+        "max_age_at_result",
+        0.5,
+        "Seconds since the image of a result arrived after which the result is checked against the "
+        "newest image: where something has moved, the robot looks again.",
+        range=(0.0, 3600.0),
+        unit="s",
+    ),
+    Parameter(
         "image_timeout",
         5.0,
         "Seconds without an image after which the node warns, naming the topic.",
@@ -233,6 +241,23 @@ PERCEPTION: tuple[Parameter, ...] = (
         "masks",
         False,
         "Give each object its mask, an image as large as the camera's (2 MB at 1920x1080).",
+    ),
+    Parameter(
+        "track_rate",
+        15.0,
+        "Frames a second in which objects are followed, at most (topic tracked); frames that come "
+        "faster than they can be followed are dropped.",
+        range=(0.1, 1000.0),
+        unit="Hz",
+        change=Change.NOT_ACTIVE,
+    ),
+    Parameter(
+        "look_again_after",
+        2.0,
+        "Seconds that a followed object is lost before the model looks for it, with the dialogue "
+        "that found it, and between two such looks; 0: it never looks.",
+        range=(0.0, 3600.0),
+        unit="s",
     ),
     Parameter(
         "use_depth",
@@ -264,6 +289,36 @@ PERCEPTION: tuple[Parameter, ...] = (
         unit="m",
     ),
     Parameter(
+        "depth_unit",
+        0.001,
+        "Metres of a count of a 16-bit depth image: 0.001 by ROS's convention, 0.000125 of some "
+        "cameras, 0.0002 of data sets with 5000 counts a metre.",
+        range=(1e-6, 1.0),
+        unit="m",
+    ),
+    Parameter(
+        "depth_registered",
+        False,
+        "Take the depth image and camera_info in another frame than the image's: they are "
+        "registered to it under a name of their own.",
+    ),
+    Parameter(
+        "optical_frame",
+        "auto",
+        "What the images' frame is. given: an optical one (z forward); convert: a body's (x "
+        "forward), as simulators have it, and poses are turned to it; auto: given, unless tf has "
+        "an optical frame beside it.",
+        choices=("auto", "given", "convert"),
+        change=Change.NOT_ACTIVE,
+    ),
+    Parameter(
+        "target_frame",
+        "",
+        "Frame that poses are published in, through tf2, such as base_link; empty: the image's.",
+        pattern=f"({FRAME})?",
+        change=Change.NOT_ACTIVE,
+    ),
+    Parameter(
         "rectified",
         False,
         "The images are rectified (image_rect): the matrix P of camera_info counts; false: K, with "
@@ -283,6 +338,13 @@ PERCEPTION: tuple[Parameter, ...] = (
         True,
         "Publish ~/annotations, boxes and labels over the image in Foxglove, where the package "
         "foxglove_msgs is installed.",
+        change=Change.UNCONFIGURED,
+    ),
+    Parameter(
+        "collision_object",
+        True,
+        "Publish ~/collision_object, the box of the object pointed at, where the package "
+        "moveit_msgs is installed.",
         change=Change.UNCONFIGURED,
     ),
     Parameter(

@@ -10,28 +10,30 @@ vain. Topics and parameters: topics.Perception, parameter_tables.PERCEPTION, doc
 from __future__ import annotations
 
 import dataclasses
+import math
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from clue_msgs.action import GroundWithDialogue
 from clue_msgs.msg import Transcript
-from clue_msgs.srv import AnswerClarification, Ground
-from rclpy.action import CancelResponse
+from clue_msgs.srv import AnswerClarification, Ground, Track
+from rclpy.action import CancelResponse, GoalResponse
 from rclpy.action.server import ServerGoalHandle
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup, ReentrantCallbackGroup
+from rclpy.clock import Clock, ClockType
 from rclpy.executors import Executor
 from sensor_msgs.msg import Image
 from std_msgs.msg import String
 
 from clue_ros import memory
-from clue_ros.dialogue.conversation import Ask, Ignored, Outcome, in_words
+from clue_ros.dialogue.conversation import Ask, Ignored, Outcome, Step, in_words
 from clue_ros.dialogue.inflection import with_article
 from clue_ros.dialogue.intent import load_intent
 from clue_ros.dialogue.reading import Reading, add_stops
 from clue_ros.dialogue.sayings import Saying, say
-from clue_ros.dialogue.types import NotFound, Question
-from clue_ros.errors import ClueError, ModelError
+from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
+from clue_ros.errors import BadImageError, ClueError, ModelError
 from clue_ros.grounders import load_grounder
 from clue_ros.model.load_options import LoadOptions
 from clue_ros.nodes import messages
@@ -39,8 +41,9 @@ from clue_ros.nodes.camera import Camera, Frame
 from clue_ros.nodes.candidate_topic import CandidateTopic
 from clue_ros.nodes.depth import DepthSettings, DepthSubscriber
 from clue_ros.nodes.diagnostics import Health, Reporter
-from clue_ros.nodes.dialogue_session import DialogueSlot, Limits, Listener, Session
-from clue_ros.nodes.inference_worker import Worker
+from clue_ros.nodes.dialogue_session import ADVICE, DialogueSlot, Limits, Listener, Session
+from clue_ros.nodes.follower import Follower
+from clue_ros.nodes.inference_worker import Pacer, Worker
 from clue_ros.nodes.lifecycle import ManagedNode
 from clue_ros.nodes.parameter_tables import PERCEPTION
 from clue_ros.nodes.parameters import declare, guard
@@ -57,6 +60,7 @@ RESULT_TIMEOUT = 60
 # Seconds from a request's end until its memory is given back: a request that follows at once would
 # take it again page by page, which costs about a tenth of a reply's time.
 TRIM_AFTER = 5.0
+NO_CANDIDATE = AnswerClarification.Request().candidate  # the text is read
 MEGABYTE = 1_000_000
 _CANCELED = Outcome("CANCELED", "canceled by the caller")
 _PREEMPTED = Outcome("CANCELED", "another request took its place (preempt)")
@@ -77,16 +81,25 @@ class PerceptionNode(ManagedNode):
         self._depths = DepthSubscriber(lambda: DepthSettings(*map(self.value, DEPTH)))
         self._camera = Camera(depths=self._depths)
         self._worker = Worker()
+        self._pacer = Pacer(executor)
+        self._told_busy = ""  # the dialogue during which the robot has said that it is busy
         self._health = Health()
         declare(self, PERCEPTION)
         folder, limit = self.value("record"), int(self.value("record_limit") * MEGABYTE)
         warn = self.get_logger().warning
         self._recorder = Recorder(folder, limit, warn) if folder else None
-        self._slot = DialogueSlot(
-            lambda: self._camera.newest(self.value("max_image_age")), self._make_session
-        )
+        self._slot = DialogueSlot(self._newest, self._make_session)
         guard(self, PERCEPTION, state=lambda: self.state)
         self._outputs = Publishers(self, self._worker)
+        self._follower = Follower(
+            Perception.TRACKED.publisher(self).publish,
+            self._look_again,
+            warn,
+            patience=lambda: float(self.value("look_again_after")),
+            masks=lambda: bool(self.value("masks")),
+        )
+        self._found: tuple[Session, Grounding] | None = None  # the last grounding
+        self._follow_timer: Any = None
         state = Perception.DIALOGUE_STATE.publisher(self)
         self._states = StatePublisher(self, state)
         self._one_shot_states = StatePublisher(self, state, one_shot=True)
@@ -98,8 +111,14 @@ class PerceptionNode(ManagedNode):
         Perception.TRANSCRIPT.subscribe(self, self._on_transcript, **group)
         Perception.GROUND.serve(self, self._on_ground, **group)
         Perception.ANSWER.serve(self, self._on_answer, **group)
+        Perception.TRACK.serve(self, self._on_track, **group)
         self._action = Perception.GROUND_WITH_DIALOGUE.serve(
-            self, self._on_goal, self._on_cancel, result_timeout=RESULT_TIMEOUT, **group
+            self,
+            self._on_goal,
+            self._on_cancel,
+            goal_callback=self._accept,
+            result_timeout=RESULT_TIMEOUT,
+            **group,
         )
         self._teaching = Teaching(
             self,
@@ -176,6 +195,8 @@ class PerceptionNode(ManagedNode):
                 f"this model's adapters have no policy {self.value('policy')!r} (clue train policy"
                 f" fits it to both): {clue.policy!r} decides"
             )
+        if wraps:
+            clue.faults.say = self.get_logger().warning
         clue.warm_up()  # so that the first request is as quick as the second
         memory.freeze_garbage()
         memory.trim()  # what the warm-up took
@@ -208,10 +229,20 @@ class PerceptionNode(ManagedNode):
             self.value("image_reliability"),
             self.value("image_rate"),
         )
+        self._follow_timer = self.create_timer(
+            1 / self.value("track_rate"),
+            self._offer,
+            callback_group=self._image_group,
+            clock=Clock(clock_type=ClockType.STEADY_TIME),
+        )
+        self._follow_timer.cancel()  # until something is followed
 
     def end(self) -> None:
         """Leave the camera."""
         self._outputs.objects.clear()
+        self._follower.stop()
+        self._found = None
+        self.destroy_timer(self._follow_timer)
         self._teaching.clear()
         self._camera.close()
 
@@ -235,8 +266,6 @@ class PerceptionNode(ManagedNode):
     def _make_session(
         self, dialogue_id: str, text: str, frame: Frame, limits: Limits, reading: Reading
     ) -> Session:
-        for topic in self._candidate_topics:
-            topic.expect(frame.header)
         return Session(
             dialogue_id,
             text,
@@ -248,12 +277,18 @@ class PerceptionNode(ManagedNode):
             clock=lambda: float(self.get_clock().now().nanoseconds) * 1e-9,  # simulated, maybe
             language=self._language(),
             masks=self.value("masks"),
-            prepare=self._apply_decision,
+            prepare=self._prepare_reply,
             reading=reading,
+            newest=self._newest,
         )
 
-    def _apply_decision(self) -> None:
-        """Hand the parameters that may change at any time to the model, before each reply."""
+    def _newest(self) -> Frame | tuple[str, str]:
+        return self._camera.newest(self.value("max_image_age"))
+
+    def _prepare_reply(self, header: Any) -> None:
+        """Tell the sources of candidates whose image it is, and the model the parameters now."""
+        for topic in self._candidate_topics:
+            topic.expect(header)
         threshold, clue = self.value("threshold"), self._clue
         if clue is None:
             return
@@ -273,6 +308,7 @@ class PerceptionNode(ManagedNode):
             timeout if timeout > 0 else self.value("answer_timeout"),
             self.value("ask_again_after"),
             self.value("force_grounding"),
+            self.value("max_age_at_result"),
         )
 
     def _given(self, request: Any) -> Frame | None:
@@ -281,7 +317,7 @@ class PerceptionNode(ManagedNode):
         if not (image.width or image.height or len(image.data)):
             return None
         depth = self._depths.given(image.header, request.depth, request.camera_info)
-        return Frame(image, 0.0, depth)
+        return Frame(image, math.inf, depth)
 
     def _language(self) -> str:
         return str(self.value("language"))
@@ -311,6 +347,7 @@ class PerceptionNode(ManagedNode):
             self._close(session)
         if outcome.grounding is not None:
             self._health.groundings += 1
+            self._found = session, outcome.grounding
             self._teaching.pointed(session.frame, outcome.grounding)
             self._outputs.point(session, outcome.grounding)
         else:
@@ -333,6 +370,70 @@ class PerceptionNode(ManagedNode):
         self._slot.close(session)
         self._worker.later(TRIM_AFTER, memory.trim)
 
+    # Following.
+
+    def _follow(self, session: Session, grounding: Grounding) -> int:
+        """Follow a dialogue's object; returns its id. Raises ClueError."""
+        first, *further = session.conversation.dialogue.turns
+        dialogue = Dialogue(first.text, further)  # a copy
+        number = self._follower.start(
+            session.frame, grounding.box, grounding.label, session.id, dialogue
+        )
+        self._follow_timer.reset()
+        return number
+
+    def _offer(self) -> None:
+        """Hand the newest frame to the follower, as long as there is something to follow."""
+        if not self._follower.numbers:
+            self._follow_timer.cancel()
+            return
+        frame = self._camera.newest(self.value("max_image_age"))
+        if isinstance(frame, Frame):
+            self._follower.offer(frame)
+
+    def _look_again(self, frame: Frame, dialogue: Dialogue, replied: Callable[[Any], None]) -> None:
+        """Run the model for an object that was lost."""
+        clue = self._clue
+        self._worker.submit(
+            lambda: clue.reply(clue.look(frame.pixels()), dialogue),
+            lambda reply, _error: replied(reply),
+        )
+
+    def _on_track(self, request: Track.Request, response: Track.Response) -> Track.Response:
+        """Start or stop following an object."""
+        if self.state != "active":
+            return messages.fail(response, "INACTIVE", f"perception is {self.state}: {ADVICE}")
+        if request.command == Track.Request.STOP:
+            if not self._follower.stop(request.track_id):
+                followed = ", ".join(map(str, self._follower.numbers)) or "nothing"
+                reason = f"track {request.track_id} is not followed ({followed} is)"
+                return messages.fail(response, "UNKNOWN_TRACK", reason)
+            response.track_id = request.track_id
+            return response
+        try:
+            return self._start_track(request, response)
+        except ClueError as error:
+            return messages.fail(response, error.code, str(error))
+
+    def _start_track(self, request: Track.Request, response: Track.Response) -> Track.Response:
+        box = messages.box_of(request.box)
+        if box == Box(0.0, 0.0, 0.0, 0.0):
+            found, wanted = self._found, request.dialogue_id
+            if found is None or (wanted and wanted != found[0].id):
+                about = f"dialogue {wanted} is not the last one that" if wanted else "no dialogue"
+                return messages.fail(response, "UNKNOWN_DIALOGUE", f"{about} found an object")
+            response.track_id = self._follow(*found)
+            return response
+        frame = self._camera.newest(self.value("max_image_age"))
+        if not isinstance(frame, Frame):
+            return messages.fail(response, *frame)
+        try:
+            response.track_id = self._follower.start(frame, box)
+        except BadImageError as error:
+            return messages.fail(response, "BAD_BOX", str(error))
+        self._follow_timer.reset()
+        return response
+
     def _note(self, outcome: Outcome) -> None:
         self._health.failed(outcome.code, outcome.message)
         self.get_logger().warning(f"{outcome.code}: {outcome.message}")
@@ -341,6 +442,7 @@ class PerceptionNode(ManagedNode):
 
     def _on_speech(self, message: String) -> None:
         """Take speech as the answer if a question is open, else as a new request."""
+        self._outputs.heard(message.data)
         session = self._slot.session
         try:
             if session is not None and session.answer(message.data) is not None:
@@ -388,6 +490,12 @@ class PerceptionNode(ManagedNode):
         if outcome.code == "CANCELED":  # the person wants nothing, and nothing is open
             self._outputs.say(say(Saying.NOTHING_TO_STOP, self._language()))
             return
+        session = self._slot.session
+        if outcome.code == "BUSY" and session is not None:
+            if self._told_busy == session.id:  # once until it is free, whoever goes on talking
+                self._health.failed(outcome.code, outcome.message)
+                return
+            self._told_busy = session.id
         self._note(outcome)
         self._outputs.say(in_words(outcome, self._language()))
 
@@ -395,6 +503,7 @@ class PerceptionNode(ManagedNode):
         self, request: AnswerClarification.Request, response: AnswerClarification.Response
     ) -> AnswerClarification.Response:
         """Give the answer to the open question."""
+        step: Step | None
         session, text = self._slot.session, request.text
         if self.state != "active":
             return messages.fail(
@@ -404,13 +513,18 @@ class PerceptionNode(ManagedNode):
             wanted = f"dialogue {request.dialogue_id}" if request.dialogue_id else "a dialogue"
             return messages.fail(response, "UNKNOWN_DIALOGUE", f"{wanted} is not open")
         try:
-            step = session.answer(text)
+            if request.candidate != NO_CANDIDATE:
+                step = session.choose(request.candidate)
+                text = session.conversation.heard[-1].text
+            else:
+                step = session.answer(text)
         except ClueError as error:
             return messages.fail(response, error.code, str(error))
         if step is None:
             return messages.fail(
                 response, "UNKNOWN_DIALOGUE", f"dialogue {session.id} waits for no answer right now"
             )
+        self._outputs.heard(text)
         if isinstance(step, Ignored) or (isinstance(step, Ask) and step.unanswered):
             return messages.fail(
                 response,
@@ -424,6 +538,7 @@ class PerceptionNode(ManagedNode):
         self, request: Ground.Request, response: Ground.Response
     ) -> Ground.Response:
         """Reply to one request; an error of this node's is a reply too."""
+        await self._pacer.turn()
         try:
             return await self._ground_once(request, response)
         except Exception as error:  # noqa: BLE001 - rclpy would send no reply, and end the node
@@ -462,11 +577,16 @@ class PerceptionNode(ManagedNode):
         elif result.grounding is not None:
             self._teaching.pointed(session.frame, result.grounding)
             grounding = response.grounding = session.grounding_msg(result.grounding, dialogue_id="")
-            self._outputs.objects.show(grounding.header, [grounding.target], candidates=False)
+            place = session.objects[0].place if session.objects else None
+            self._outputs.objects.point(grounding.header, grounding.target, place)
         else:
             self._note(result)
             return messages.fail(response, result.code, result.message)
         return response
+
+    async def _accept(self, _goal: GroundWithDialogue.Goal) -> GoalResponse:
+        await self._pacer.turn()
+        return GoalResponse.ACCEPT
 
     async def _on_goal(self, goal: ServerGoalHandle) -> GroundWithDialogue.Result:
         """Hold the whole dialogue; an error of this node's is a result too."""
@@ -498,6 +618,8 @@ class PerceptionNode(ManagedNode):
         result.num_questions = session.conversation.questions
         if outcome.grounding is not None:
             result.grounding = session.grounding_msg(outcome.grounding)
+            if request.track:
+                self._follow(session, outcome.grounding)
             goal.succeed()
             return result
         # rclpy marks the goal only after the cancel callback has returned.

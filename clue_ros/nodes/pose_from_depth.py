@@ -20,118 +20,7 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import NoPoseError
-
-# -------------------------------------------------------------------------------------------------
-# A camera's intrinsics: from pixels to rays, without the lens's distortion.
-
-Array = npt.NDArray[np.float64]
-
-POLYNOMIAL = ("plumb_bob", "rational_polynomial")  # of OpenCV: k1 k2 p1 p2 k3 k4 k5 k6
-EQUIDISTANT = ("equidistant", "fisheye")  # Kannala-Brandt: k1 k2 k3 k4
-ROUNDS = 30  # iterations; each gains a digit or more, also for a wide lens
-ASPECT = 0.02  # tolerance of the aspect ratios of two images of one camera (rounded sizes)
-
-
-@dataclass(frozen=True)
-class Pinhole:
-    """Focal lengths and centre in pixels of an image of `width` x `height`.
-
-    Attributes:
-        distortion: the model's coefficients; all zero or none: an ideal lens.
-        model: the distortion model's name as in sensor_msgs/distortion_models.
-
-    Raises (on construction): NoPoseError for numbers that are no calibration.
-    """
-
-    width: int
-    height: int
-    fx: float
-    fy: float
-    cx: float
-    cy: float
-    distortion: tuple[float, ...] = ()
-    model: str = "plumb_bob"
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that are no calibration."""
-        numbers = (self.fx, self.fy, self.cx, self.cy, *self.distortion)
-        if self.width <= 0 or self.height <= 0:
-            raise NoPoseError("camera_info gives no image size: the camera is not calibrated")
-        if not np.isfinite(numbers).all() or self.fx <= 0 or self.fy <= 0:
-            raise NoPoseError(
-                "camera_info holds no focal length (K or P is zero): calibrate the camera"
-            )
-        if not any(self.distortion):
-            object.__setattr__(self, "distortion", ())
-            return
-        most = 8 if self.model in POLYNOMIAL else 4 if self.model in EQUIDISTANT else 0
-        if any(self.distortion[most:]):
-            raise NoPoseError(
-                f"the distortion model {self.model[:40]!r} with {len(self.distortion)} "
-                "coefficients is unknown: use rectified images and set `rectified`"
-            )
-        padded = (*self.distortion, *[0.0] * most)[:most]
-        object.__setattr__(self, "distortion", padded)
-
-    def resized(self, width: int, height: int) -> Pinhole:
-        """Return the same camera's intrinsics for its picture at another resolution.
-
-        Raises NoPoseError where the shape differs: then it is a part, or another camera.
-        """
-        across, down = width / self.width, height / self.height
-        if abs(across / down - 1) > ASPECT:
-            raise NoPoseError(
-                f"camera_info is for {self.width}x{self.height} pixels and the image has "
-                f"{width}x{height}: they are not of the same camera"
-            )
-        return replace(
-            self,
-            width=width,
-            height=height,
-            fx=self.fx * across,
-            fy=self.fy * down,
-            cx=(self.cx + 0.5) * across - 0.5,
-            cy=(self.cy + 0.5) * down - 0.5,
-        )
-
-    def rays(self, x: Array, y: Array) -> Array:
-        """Return the points (..., 3) at z = 1 that pixels x, y (of one shape) show."""
-        a, b = (x - self.cx) / self.fx, (y - self.cy) / self.fy
-        if self.distortion:
-            undo = _undo_fisheye if self.model in EQUIDISTANT else _undo_polynomial
-            a, b = undo(a, b, self.distortion)
-        return np.stack([a, b, np.ones_like(a)], axis=-1)
-
-
-def _undo_polynomial(x0: Array, y0: Array, d: tuple[float, ...]) -> tuple[Array, Array]:
-    """Invert OpenCV's polynomial or rational distortion by fixed-point iteration."""
-    k1, k2, p1, p2, k3, k4, k5, k6 = d
-    x, y = x0, y0
-    for _ in range(ROUNDS):
-        r = x * x + y * y
-        grow = (1 + r * (k1 + r * (k2 + r * k3))) / (1 + r * (k4 + r * (k5 + r * k6)))
-        dx = 2 * p1 * x * y + p2 * (r + 2 * x * x)
-        dy = p1 * (r + 2 * y * y) + 2 * p2 * x * y
-        x, y = (x0 - dx) / grow, (y0 - dy) / grow
-    return x, y
-
-
-def _undo_fisheye(x0: Array, y0: Array, d: tuple[float, ...]) -> tuple[Array, Array]:
-    """Invert the equidistant distortion by Newton's method; only the half space in front."""
-    k1, k2, k3, k4 = d
-    bent = np.hypot(x0, y0)
-    angle = bent
-    for _ in range(ROUNDS):
-        r = angle * angle
-        value = angle * (1 + r * (k1 + r * (k2 + r * (k3 + r * k4)))) - bent
-        slope = 1 + r * (3 * k1 + r * (5 * k2 + r * (7 * k3 + r * 9 * k4)))
-        angle = np.clip(angle - value / slope, 0.0, 1.55)
-    scale = np.divide(np.tan(angle), bent, out=np.ones_like(bent), where=bent > 1e-12)
-    return x0 * scale, y0 * scale
-
-
-# -------------------------------------------------------------------------------------------------
-# The supporting plane, and regions that are connected in depth.
+from clue_ros.nodes.pinhole import Array, Pinhole
 
 Mask = npt.NDArray[np.bool_]
 FOUR = cv2.getStructuringElement(cv2.MORPH_CROSS, (3, 3))
@@ -269,6 +158,9 @@ LEAST_COVERED = 0.04  # smallest fraction of the box that an object covers (a di
 LEAST_RISE = 0.004  # smallest height of an object's pixel above the support, metres
 TAIL = 0.005  # fraction of the points at each end of an extent that are dropped as outliers
 HOLE = 8  # subsampled pixels by which holes in the depth are filled from each side
+MOST_LOST = 0.1  # of the box's pixels at which the lens's distortion may not be undone
+MOST_SIZE = 3.0  # metres, longest side of what a gripper's world holds
+ANY_ANGLE = np.pi / np.sqrt(12)  # radians, standard deviation of an orientation that is unknown
 
 
 @dataclass(frozen=True)
@@ -281,6 +173,8 @@ class Window:
         known: bool (h, w), where there is a reading.
         depth: (h, w) metres, holes filled up to HOLE pixels deep, NaN beyond.
         points: (h, w, 3) metres in the optical frame at that depth.
+        rays: (h, w, 3) metres at depth 1, NaN where the lens's distortion cannot be undone; there,
+            nothing is known.
         inside: bool (h, w), the pixels in the box.
         pitch: (h, w) metres from one subsampled pixel to the next, at its depth.
     """
@@ -291,6 +185,7 @@ class Window:
     known: Mask
     depth: Array
     points: Array
+    rays: Array
     inside: Mask
     pitch: Array
 
@@ -307,6 +202,11 @@ class Place:
         support: the surface, or None.
         window, region: the pixels it was measured from, region bool as window.inside.
         image_size, depth_size: width and height of the image and of the depth image.
+        points: (n, 3) of these pixels.
+        covariance: (6, 6) of position (m²) and of rotations about the fixed axes (rad²), as in
+            geometry_msgs/PoseWithCovariance.
+        frame: where `moved` has taken position, orientation, points and covariance; empty: the
+            frame of the image.
     """
 
     position: Array
@@ -317,6 +217,21 @@ class Place:
     region: Mask
     image_size: tuple[int, int]
     depth_size: tuple[int, int]
+    points: Array
+    covariance: Array
+    frame: str = ""
+
+    def moved(self, turn: Array, shift: Array, frame: str) -> Place:
+        """Return the place in another frame: there, a point p is at turn (3, 3) p + shift (3,)."""
+        both = np.kron(np.eye(2), turn)
+        return replace(
+            self,
+            position=turn @ self.position + shift,
+            orientation=quaternion(turn @ rotation(self.orientation)),
+            points=self.points @ turn.T + shift,
+            covariance=both @ self.covariance @ both.T,
+            frame=frame,
+        )
 
     def mask(self) -> Mask:
         """Return the object's pixels, bool (height, width) of the image."""
@@ -342,6 +257,12 @@ def locate(
     """
     high, wide = depth.shape
     window = _window(depth, camera, box, (wide / image_size[0], high / image_size[1]))
+    lost = np.isnan(window.rays[..., 2]) & window.inside
+    if np.count_nonzero(lost) > MOST_LOST * np.count_nonzero(window.inside):
+        raise NoPoseError(
+            "the lens's distortion (D of camera_info) cannot be undone where the object is: "
+            "calibrate the camera"
+        )
     filled = np.count_nonzero(window.known & window.inside)
     if filled < max(LEAST_PIXELS, LEAST_FILLED * np.count_nonzero(window.inside)):
         raise NoPoseError(
@@ -351,9 +272,44 @@ def locate(
     support = _support(window)
     region = _object(window, support)
     position, axes, size = _oriented(window, region, support)
+    if size.max() > MOST_SIZE:
+        raise NoPoseError(
+            f"the object would be {size.max():.3g} m long: camera_info (K, D) or the unit of the "
+            "depth image (depth_unit) is wrong"
+        )
+    pitch = float(np.median(window.pitch[region]))
     return Place(
-        position, quaternion(axes), size, support, window, region, image_size, (wide, high)
+        position,
+        quaternion(axes),
+        size,
+        support,
+        window,
+        region,
+        image_size,
+        (wide, high),
+        window.points[region],
+        _covariance(position, axes, size, pitch, stands=support is not None),
     )
+
+
+def _covariance(position: Array, axes: Array, size: Array, pitch: float, *, stands: bool) -> Array:
+    """Return the covariance (6, 6) of a pose, from a depth camera's noise and the pixels' pitch.
+
+    Along the line of sight a whole image may be off by a depth camera's 1 sigma, which no average
+    over pixels removes; across it, by half a pixel. The same error over the object's length tilts
+    it; half a pixel at the ends of its longer side, where that one is longer, turns it. Nothing is
+    known of the orientation of an object that stands on no surface.
+    """
+    sight = position / np.linalg.norm(position)
+    deep, wide = float(noise_at(position[2])) / 2, pitch / 2
+    across = np.eye(3) - np.outer(sight, sight)
+    tilt = min(ANY_ANGLE, float(np.arctan2(deep, size.max())))
+    turn = min(ANY_ANGLE, float(np.arctan2(2 * wide, size[0] - size[1])))
+    angles = np.array([tilt, tilt, turn]) if stands else np.full(3, ANY_ANGLE)
+    covariance = np.zeros((6, 6))
+    covariance[:3, :3] = wide**2 * across + max(deep, wide) ** 2 * np.outer(sight, sight)
+    covariance[3:, 3:] = axes @ np.diag(angles**2) @ axes.T
+    return covariance
 
 
 def _window(
@@ -369,6 +325,8 @@ def _window(
     rows, columns = np.arange(y0, y1, stride), np.arange(x0, x1, stride)
     z = depth[y0:y1:stride, x0:x1:stride].astype(np.float64)
     x, y = np.meshgrid(columns.astype(np.float64), rows.astype(np.float64))
+    rays = camera.rays(x, y)
+    z[np.isnan(rays[..., 2])] = np.nan
     in_x, in_y = (columns >= left) & (columns < right), (rows >= top) & (rows < bottom)
     whole = bridged(z, HOLE)
     return Window(
@@ -377,7 +335,8 @@ def _window(
         stride,
         np.asarray(np.isfinite(z)),
         whole,
-        camera.rays(x, y) * whole[..., None],
+        rays * whole[..., None],
+        rays,
         np.asarray(in_y[:, None] & in_x[None]),
         whole * (stride / camera.fx),
     )
@@ -546,6 +505,13 @@ def quaternion(axes: Array) -> tuple[float, float, float, float]:
     q = q / np.linalg.norm(q)
     q = q if q[3] >= 0 else -q
     return float(q[0]), float(q[1]), float(q[2]), float(q[3])
+
+
+def from_above(
+    orientation: tuple[float, float, float, float],
+) -> tuple[float, float, float, float]:
+    """Return a gripper's orientation over an object: z into it, y along the object's y."""
+    return quaternion(rotation(orientation) * np.array([-1.0, 1.0, -1.0]))
 
 
 def rotation(q: tuple[float, float, float, float]) -> Array:

@@ -29,8 +29,8 @@ from clue_ros.nodes.topics import Perception
 class Publishers(Listener):
     """The node's publishers.
 
-    Of the lifecycle ones nothing leaves while the node is not active. `say` works in every state:
-    whoever speaks to an inactive robot gets an answer.
+    Of the lifecycle ones nothing leaves while the node is not active. `say` and `~/heard` work in
+    every state: whoever speaks to an inactive robot gets an answer.
     """
 
     def __init__(self, node: LifecycleNode, worker: Worker) -> None:
@@ -38,6 +38,7 @@ class Publishers(Listener):
         self._worker = worker
         self._question = Perception.QUESTION.publisher(node)
         self._say = Perception.SAY.publisher(node)
+        self._heard = Perception.HEARD.publisher(node)
         self._grounding = Perception.GROUNDING.publisher(node)
         self._attention = Perception.ATTENTION_MAP.publisher(node)
         self._debug = Perception.DEBUG_IMAGE.publisher(node)
@@ -47,6 +48,10 @@ class Publishers(Listener):
         """Publish a sentence to be spoken."""
         if self._node.context.ok():  # a dialogue may end after ROS has been shut down
             self._say.publish(String(data=text))
+
+    def heard(self, text: str) -> None:
+        """Publish what a person said, by whatever way it came."""
+        self._heard.publish(String(data=text))
 
     def looking(self, session: Session) -> None:
         """Delete the markers of the last dialogue."""
@@ -74,7 +79,8 @@ class Publishers(Listener):
         if not target.has_pose and depth is not None and depth.expected:
             self._node.get_logger().warning(f"no pose: {target.no_pose_reason}")
         self._grounding.publish(message)
-        self.objects.show(message.header, [message.target], candidates=False)
+        place = session.objects[0].place if session.objects else None
+        self.objects.point(message.header, message.target, place)
 
     def replied(self, session: Session, reply: Question | Grounding) -> None:
         """Publish the attention map of a reply and, while it has subscribers, the debug image."""
@@ -218,11 +224,15 @@ class TurnLog(Listener):
 
     def __init__(self, write: Callable[[str], object], *, one_shot: bool = False) -> None:
         self._write = write
+        self._turns = 0  # that were written
         self._name, self._asks = ("request", "would ask") if one_shot else ("dialogue", "asks")
 
     def thinking(self, session: Session) -> None:
         """Write the person's turn."""
-        turns = session.conversation.dialogue.turns
+        turns, count = session.conversation.dialogue.turns, len(session.conversation.spoken)
+        if count == self._turns:  # the model looks again
+            return
+        self._turns = count
         said = "asks for" if len(turns) == 1 else "answers"
         self._write(f'{self._name} {session.id[:8]}: the person {said} "{turns[-1].text}"')
 

@@ -27,7 +27,7 @@ from clue_ros.dialogue.episodes import GROUNDED, NAME, Episode, episode_files, e
 from clue_ros.dialogue.reviews import FILE_NAME, review_path
 from clue_ros.dialogue.types import Grounding, Question
 from clue_ros.errors import ClueError
-from clue_ros.files import open_private, replace_file, temporary_of
+from clue_ros.files import FolderLock, open_private, replace_file, temporary_of
 from clue_ros.nodes import messages
 from clue_ros.nodes.dialogue_session import Listener, Session
 from clue_ros.nodes.inference_worker import Worker
@@ -52,11 +52,12 @@ class Recorder:
     it), and links are not followed out of the
     folder. Thread-safe; files are readable by their owner only (0600).
 
-    Raises (on construction): RecordError where the folder cannot be made or written.
+    Raises (on construction): RecordError where the folder cannot be made or written, or another
+    process records there.
     """
 
     def __init__(self, folder: str | Path, limit: int, warn: Callable[[str], object]) -> None:
-        self.folder = _usable(Path(folder).expanduser())  # absolute
+        self.folder, self._held = _usable(Path(folder).expanduser())  # absolute
         self.trouble = ""  # why the last episode could not be written, or ""
         self._limit, self._warn = limit, warn
         self._open: dict[str, str] = {}  # file names of the newest episodes, by their ids
@@ -84,6 +85,7 @@ class Recorder:
     def close(self) -> None:
         """Write what is left, and stop."""
         self._worker.stop(PATIENCE)
+        self._held.release()
 
     def _written(self, _result: object, error: BaseException | None) -> None:
         if error is None:
@@ -150,11 +152,12 @@ class Recorder:
             raise OSError(f"only {free / 1e6:.0f} MB are free on its disk")
 
 
-def _usable(folder: Path) -> Path:
-    """Create the folder if need be, and try to write in it. Raises RecordError."""
+def _usable(folder: Path) -> tuple[Path, FolderLock]:
+    """Create the folder if need be, hold it, and try to write in it. Raises RecordError."""
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         folder = folder.resolve(strict=True)
+        held = FolderLock(folder)
         probe = temporary_of(folder / "episode-000000-0.json")
         with open(probe, "wb", opener=open_private):
             pass
@@ -162,9 +165,13 @@ def _usable(folder: Path) -> Path:
         for path in folder.iterdir():
             if _TEMPORARY.fullmatch(path.name):  # of a process that was killed
                 path.unlink(missing_ok=True)
+    except BlockingIOError as error:
+        raise RecordError(
+            f"record: another process records in {folder}: give each robot a folder of its own"
+        ) from error
     except (OSError, RuntimeError, ValueError) as error:
         raise RecordError(f"record: nothing can be written in {folder}: {error}") from error
-    return folder
+    return folder, held
 
 
 def _files_of(path: Path) -> tuple[Path, ...]:
@@ -191,6 +198,8 @@ class DialogueRecorder(Listener):
         run: Callable[[Callable[[], None]], object] = lambda save: save(),
     ) -> None:
         self._recorder, self._run = recorder, run
+        self._view: Any = None  # of the episode's picture
+        self._header: Any = None
         self._replies: list[Question | Grounding] = []
 
     def thinking(self, session: Session) -> None:
@@ -198,8 +207,9 @@ class DialogueRecorder(Listener):
         self._save(session)
 
     def replied(self, session: Session, reply: Question | Grounding) -> None:
-        """Keep the reply for the next save."""
-        self._replies.append(reply)
+        """Keep the reply for the next save, if it is about the episode's picture."""
+        if self._is_of(session):
+            self._replies.append(reply)
 
     def asked(self, session: Session, question: ClarificationQuestion) -> None:
         """Save the robot's question."""
@@ -210,17 +220,26 @@ class DialogueRecorder(Listener):
         self._save(session)
 
     def ended(self, session: Session, outcome: Outcome) -> None:
-        """Save the end."""
+        """Save the end; a box in a newer picture is not one of the episode's."""
+        if outcome.grounding is not None and not self._is_of(session):
+            outcome = Outcome("STALE_IMAGE", "the object was found in a newer picture")
         code = GROUNDED if outcome.grounding is not None else outcome.code
         self._save(session, outcome=code, message=outcome.message, grounding=outcome.grounding)
 
+    def _is_of(self, session: Session) -> bool:
+        """Whether the dialogue is still about the episode's picture."""
+        if self._view is None:
+            self._view, self._header = session.view, session.source.header
+        return session.view is self._view
+
     def _save(self, session: Session, **ends: Any) -> None:
-        if self._recorder is None or session.view is None:  # no picture: no episode
+        self._is_of(session)
+        if self._recorder is None or self._view is None:  # no picture: no episode
             return
-        header = session.source.header
+        header = self._header
         episode = Episode(
             session.id,
-            session.view.image,
+            self._view.image,
             tuple(session.conversation.spoken),
             tuple(self._replies),
             frame_id=header.frame_id,

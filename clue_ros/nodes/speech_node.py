@@ -36,7 +36,7 @@ from clue_ros.nodes.inference_worker import new_future, until
 from clue_ros.nodes.lifecycle import ManagedNode
 from clue_ros.nodes.parameters import declare, guard
 from clue_ros.nodes.voice_parameters import SPEECH
-from clue_ros.voice.audio import mono
+from clue_ros.voice.audio import Channels
 from clue_ros.voice.confirmation import Action, Confirmer, Decision, Thresholds
 from clue_ros.voice.echo import OwnVoice
 from clue_ros.voice.endpointing import Phrase, PhraseLimits
@@ -247,6 +247,7 @@ class SpeechNode(ManagedNode):
         self._recognizer: RecognizerProcess | None = None
         self._listener: Listener | None = None
         self._source: Source | None = None
+        self._channels = Channels()
         self._threshold = PhraseLimits().threshold
         self._typed: threading.Thread | None = None
         self._typing = False  # whether typed lines are passed on
@@ -352,13 +353,14 @@ class SpeechNode(ManagedNode):
 
     def _find_source(self) -> Source | None:
         """Return the microphone or the files; None for the topic, which is always subscribed."""
-        name = self.value("source")
+        name, channel, log = self.value("source"), self.value("channel"), self.get_logger()
         self._threshold = PhraseLimits().threshold
+        self._channels = Channels(channel, log.info, log.warning)
         if name == "topic":
             return None
         if name != "microphone":
-            return Files(Path(name).expanduser(), FILE_PAUSE, self._is_quiet)
-        microphone = Microphone(self.value("device"))
+            return Files(Path(name).expanduser(), FILE_PAUSE, self._is_quiet, self._channels)
+        microphone = Microphone(self.value("device"), channel)
         seconds = self.value("ambient_seconds")
         if seconds > 0:
             self._threshold = microphone.ambient(seconds, self.value("ambient_margin"))
@@ -403,7 +405,7 @@ class SpeechNode(ManagedNode):
             return
         try:
             samples = np.array(message.data, np.int16)
-            audio = mono(samples, int(message.sample_rate), int(message.channels))
+            audio = self._channels(samples, int(message.sample_rate), int(message.channels))
         except VoiceError as error:
             self.get_logger().warning(str(error), throttle_duration_sec=10.0)
             return

@@ -34,6 +34,9 @@ LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 # (camera_subscription.py). Of images that come in fragments, depth 1 loses more than depth 5 on a
 # busy machine (docs/results.md).
 SENSOR = QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
+# As tf2_ros subscribes: its publishers are many, and the fixed transforms are sent once.
+MOVING = QoSProfile(depth=100)
+FIXED = QoSProfile(depth=100, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 # Seconds of sound, for a busy machine.
 SOUND_IN, SOUND_OUT = QoSProfile(depth=500), QoSProfile(depth=50)
 # Services: rclpy's default depth, 10, drops further simultaneous requests without an answer.
@@ -60,6 +63,15 @@ class Interface:
         package, folder, name = self.kind.split("/")
         return getattr(importlib.import_module(f"{package}.{folder}"), name)
 
+    @property
+    def missing(self) -> str:
+        """Why the message class cannot be imported; empty if it can."""
+        try:
+            _ = self.type
+        except (ImportError, AttributeError) as error:
+            return str(error)
+        return ""
+
 
 class Topic(Interface):
     """A topic; any node may subscribe to it."""
@@ -85,6 +97,10 @@ class Input(Topic):
     direction = "in"
 
 
+class OptionalInput(Input):
+    """A subscribed topic that exists only where its message package is installed."""
+
+
 class Output(Topic):
     """A published topic."""
 
@@ -107,15 +123,6 @@ class ActiveOutput(Topic):
 
 class OptionalOutput(ActiveOutput):
     """A topic that exists only where its message package is installed."""
-
-    @property
-    def missing(self) -> str:
-        """Why the message class cannot be imported; empty if it can."""
-        try:
-            _ = self.type
-        except (ImportError, AttributeError) as error:
-            return str(error)
-        return ""
 
 
 class Call(Interface):
@@ -186,22 +193,33 @@ class Perception:
     IMAGE = Input("image", "sensor_msgs/msg/Image", SENSOR)
     COMPRESSED = Input("image/compressed", "sensor_msgs/msg/CompressedImage", SENSOR)
     DEPTH = Input("depth", "sensor_msgs/msg/Image", SENSOR)
+    COMPRESSED_DEPTH = Input("depth/compressedDepth", "sensor_msgs/msg/CompressedImage", SENSOR)
     CAMERA_INFO = Input("camera_info", "sensor_msgs/msg/CameraInfo", SENSOR)
+    TF = OptionalInput("/tf", "tf2_msgs/msg/TFMessage", MOVING)
+    TF_STATIC = OptionalInput("/tf_static", "tf2_msgs/msg/TFMessage", FIXED)
     SPEECH = Input("speech", "std_msgs/msg/String")
     TRANSCRIPT = Input("transcript", "clue_msgs/msg/Transcript")
     QUESTION = ActiveOutput("question", "clue_msgs/msg/ClarificationQuestion")
     DIALOGUE_STATE = Output("dialogue_state", "clue_msgs/msg/DialogueState", LATEST)
     SAY = Output("say", "std_msgs/msg/String")
+    # For whoever shows the dialogue: another subscription to `speech` would be matched first now
+    # and then, and `ros2 topic pub --once speech` ends with the first match.
+    HEARD = Output("~/heard", "std_msgs/msg/String")
     GROUNDING = ActiveOutput("grounding", "clue_msgs/msg/GroundingResult")
+    TRACKED = ActiveOutput("tracked", "clue_msgs/msg/TrackedObject")
     ATTENTION_MAP = ActiveOutput("~/attention_map", "sensor_msgs/msg/Image", LATEST)
     DEBUG_IMAGE = ActiveOutput("~/debug_image", "sensor_msgs/msg/Image", LATEST)
     MARKERS = ActiveOutput("~/markers", "visualization_msgs/msg/MarkerArray", LATEST)
+    GRASP_POSE = ActiveOutput("~/grasp_pose", "geometry_msgs/msg/PoseWithCovarianceStamped")
+    OBJECT_CLOUD = ActiveOutput("~/object_cloud", "sensor_msgs/msg/PointCloud2", LATEST)
+    COLLISION_OBJECT = OptionalOutput("~/collision_object", "moveit_msgs/msg/CollisionObject")
     DETECTIONS = OptionalOutput("~/detections", "vision_msgs/msg/Detection2DArray")
     DETECTIONS_3D = OptionalOutput("~/detections_3d", "vision_msgs/msg/Detection3DArray")
     ANNOTATIONS = OptionalOutput("~/annotations", "foxglove_msgs/msg/ImageAnnotations", LATEST)
     DIAGNOSTICS = Output("/diagnostics", "diagnostic_msgs/msg/DiagnosticArray")
     GROUND = Service("ground", "clue_msgs/srv/Ground", REQUESTS)
     ANSWER = Service("answer", "clue_msgs/srv/AnswerClarification", REQUESTS)
+    TRACK = Service("track", "clue_msgs/srv/Track", REQUESTS)
     TEACH = Service("teach", "clue_msgs/srv/TeachObject", REQUESTS)
     FORGET = Service("forget", "clue_msgs/srv/ForgetObject", REQUESTS)
     LIST_OBJECTS = Service("list_objects", "clue_msgs/srv/ListObjects", REQUESTS)
@@ -219,7 +237,7 @@ class Console:
     GROUNDING = Input("grounding", "clue_msgs/msg/GroundingResult")
     # Of the node that the parameter `perception` names; so are the services below.
     ATTENTION_MAP = Input("perception/attention_map", "sensor_msgs/msg/Image", LATEST)
-    HEARD = Input("speech", "std_msgs/msg/String")
+    HEARD = Input("perception/heard", "std_msgs/msg/String")
     SAY = Input("say", "std_msgs/msg/String")
     TRANSCRIPT = Input("transcript", "clue_msgs/msg/Transcript")
     DIAGNOSTICS = Input("/diagnostics", "diagnostic_msgs/msg/DiagnosticArray")
@@ -230,6 +248,10 @@ class Console:
     SET_PARAMETERS = Call("perception/set_parameters", "rcl_interfaces/srv/SetParameters")
     GET_STATE = Call("perception/get_state", "lifecycle_msgs/srv/GetState")
     CHANGE_STATE = Call("perception/change_state", "lifecycle_msgs/srv/ChangeState")
+    ANSWER = Call("answer", "clue_msgs/srv/AnswerClarification", REQUESTS)
+    TEACH = Call("teach", "clue_msgs/srv/TeachObject", REQUESTS)
+    FORGET = Call("forget", "clue_msgs/srv/ForgetObject", REQUESTS)
+    LIST_OBJECTS = Call("list_objects", "clue_msgs/srv/ListObjects", REQUESTS)
     GROUND_WITH_DIALOGUE = ActionCall(
         "ground_with_dialogue", "clue_msgs/action/GroundWithDialogue", REQUESTS
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 from functools import partial
 
 from clue_ros.nodes.parameters import LANGUAGE_TAG, Change, Parameter
+from clue_ros.voice.audio import MAX_CHANNELS
 
 # Read when the node is configured, so it cannot change afterwards.
 _Configured = partial(Parameter, change=Change.UNCONFIGURED)
@@ -123,6 +124,15 @@ SPEECH: tuple[Parameter, ...] = (
     ),
     _Configured(
         "device", "", "The microphone's number, or a part of its name; empty: the default."
+    ),
+    _Configured(
+        "channel",
+        -1,
+        "Which channel of the sound is heard, counted from 0; -1: the mean of two, and of more the"
+        " first, as the others are often what the robot plays.",
+        range=(0, MAX_CHANNELS - 1),
+        special=-1,
+        unit="1",
     ),
     _Configured(
         "ambient_seconds",

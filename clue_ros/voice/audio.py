@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import wave
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.errors import BadAudioError
+from clue_ros.requirements import install
 
 RATE = 16_000  # Hz, of all sound that is recognized
 MIN_RATE, MAX_RATE = 8_000, 192_000
@@ -22,6 +23,9 @@ MAX_SECONDS = 3600.0  # of a file
 SUFFIXES = (".wav", ".flac", ".aiff", ".aif")
 FULL_SCALE = 32_768.0
 SILENCE_LEVEL = -96.0  # dBFS, of digital silence
+AUDIBLE = -50.0  # dBFS; quieter channels are not compared
+CANCELED = -6.0  # dB that a mean of two channels loses at least where they cancel out
+BLOCK = 1 << 18  # frames of a file that are read at once
 
 Samples = npt.NDArray[np.int16]
 
@@ -65,12 +69,15 @@ def join(parts: Sequence[Audio]) -> Audio:
     return Audio(np.concatenate([part.samples for part in parts]), parts[0].rate)
 
 
-def mono(samples: Samples, rate: int, channels: int) -> Audio:
-    """Average the channels of interleaved samples.
+def mono(samples: Samples, rate: int, channels: int, channel: int = -1) -> Audio:
+    """Make one channel of interleaved samples.
+
+    channel: counted from 0. -1: the mean of two; of more the first, as the others are often what
+    the robot plays.
 
     Raises:
-        BadAudioError: a rate or number of channels that no microphone has, or samples that do not
-            fill whole frames.
+        BadAudioError: a rate or number of channels that no microphone has, samples that do not
+            fill whole frames, or no such channel.
     """
     if not MIN_RATE <= rate <= MAX_RATE:
         raise BadAudioError(f"sound at {rate} Hz: {MIN_RATE} to {MAX_RATE} Hz can be used")
@@ -78,9 +85,50 @@ def mono(samples: Samples, rate: int, channels: int) -> Audio:
         raise BadAudioError(f"sound in {channels} channels: 1 to {MAX_CHANNELS} can be used")
     if len(samples) % channels:
         raise BadAudioError(f"{len(samples)} samples do not fill frames of {channels} channels")
-    if channels == 1:
-        return Audio(samples, rate)
-    return Audio(to_int16(samples.reshape(-1, channels).mean(axis=1)), rate)
+    if channel >= channels:
+        raise BadAudioError(f"no channel {channel} in sound of {channels}: they count from 0")
+    frames = samples.reshape(-1, channels)
+    if _averages(channels, channel):
+        return Audio(to_int16(frames.mean(axis=1)), rate)
+    return Audio(np.ascontiguousarray(frames[:, max(channel, 0)]), rate)
+
+
+def _averages(channels: int, channel: int) -> bool:
+    return channels == 2 and channel < 0
+
+
+class Channels:
+    """Makes one channel of several (`mono`), tells which, and warns once where two cancel out."""
+
+    def __init__(
+        self,
+        channel: int = -1,
+        tell: Callable[[str], object] = lambda _text: None,
+        warn: Callable[[str], object] = lambda _text: None,
+    ) -> None:
+        self._channel, self._tell, self._warn = channel, tell, warn
+        self._told = 1  # number of channels that was told last
+        self._warned = False
+
+    def __call__(self, samples: Samples, rate: int, channels: int) -> Audio:
+        """One channel of interleaved samples. Raises BadAudioError as `mono`."""
+        audio = mono(samples, rate, channels, self._channel)
+        if channels != self._told:
+            self._told = channels
+            taken = f"channel {max(self._channel, 0)}, counted from 0,"
+            if channels > 1:
+                taken = "the mean" if _averages(channels, self._channel) else taken
+                self._tell(f"sound of {channels} channels: {taken} is heard (parameter channel)")
+        if _averages(channels, self._channel) and not self._warned:
+            # Of channels with correlation r the mean is 10 log10((1 + r) / 2) dB quieter.
+            loud, heard = level(samples), level(audio.samples)
+            self._warned = loud > AUDIBLE and heard < loud + CANCELED
+            if self._warned:
+                self._warn(
+                    f"the two channels of the sound cancel out (their mean is {loud - heard:.0f} dB"
+                    " quieter), as with a microphone of opposite phases: set channel to 0 or 1"
+                )
+        return audio
 
 
 # -------------------------------------------------------------------------------------------------
@@ -141,22 +189,42 @@ class StreamResampler:
 # Files.
 
 
-def read_audio(path: Path) -> Audio:
-    """Read a WAV, FLAC or AIFF file; several channels are averaged.
+def read_audio(path: Path, channels: Channels | None = None) -> Audio:
+    """Read a WAV (PCM or float, extensible too), FLAC or AIFF file; `channels` makes it mono.
 
     Raises:
         BadAudioError: missing, broken, empty, longer than an hour, or of another kind.
     """
     try:
-        audio = _read_wav(path) if path.suffix.lower() == ".wav" else _read_other(path)
+        import soundfile
+    except (ImportError, OSError) as error:  # OSError: the wheel is there, libsndfile is not
+        raise BadAudioError(f"{path} cannot be read ({error}): {install('voice')}") from error
+    make = channels or Channels()
+    if path.suffix.lower() not in SUFFIXES:
+        raise BadAudioError(f"{path}: only {', '.join(SUFFIXES)} files can be read")
+    try:
+        with soundfile.SoundFile(str(path)) as file:
+            if file.frames > MAX_SECONDS * file.samplerate:
+                raise BadAudioError(f"longer than {MAX_SECONDS:g} s")
+            blocks = file.blocks(BLOCK, dtype="float32", always_2d=True)
+            parts = [
+                make(_from_float(block), file.samplerate, file.channels).samples for block in blocks
+            ]
+            rate = file.samplerate
     except BadAudioError as error:
         raise BadAudioError(f"{path}: {error}") from error
-    except (OSError, EOFError, ValueError, AssertionError, wave.Error) as error:
-        reason = " ".join(str(error).split()) or type(error).__name__
-        raise BadAudioError(f"{path} cannot be read as sound ({reason})") from error
-    if len(audio.samples) == 0:
+    except (OSError, soundfile.SoundFileError) as error:
+        raise BadAudioError(
+            f"{path} cannot be read as sound ({' '.join(str(error).split())})"
+        ) from error
+    if not sum(map(len, parts)):
         raise BadAudioError(f"{path} holds no sound")
-    return audio
+    return Audio(np.concatenate(parts), rate)
+
+
+def _from_float(block: npt.NDArray[np.float32]) -> Samples:
+    """Interleaved int16 samples (n * channels,) of float samples (n, channels) in -1..1."""
+    return to_int16(np.nan_to_num(block.reshape(-1), posinf=1.0, neginf=-1.0) * FULL_SCALE)
 
 
 def write_wav(path: Path, audio: Audio) -> None:
@@ -166,36 +234,3 @@ def write_wav(path: Path, audio: Audio) -> None:
         file.setsampwidth(2)
         file.setframerate(audio.rate)
         file.writeframes(audio.samples.astype("<i2").tobytes())
-
-
-def _read_wav(path: Path) -> Audio:
-    with wave.open(str(path), "rb") as file:
-        rate, channels, width = file.getframerate(), file.getnchannels(), file.getsampwidth()
-        if file.getnframes() > MAX_SECONDS * rate:
-            raise BadAudioError(f"longer than {MAX_SECONDS:g} s")
-        data = file.readframes(file.getnframes())
-    data = data[: len(data) // (width * channels) * width * channels]  # a file that was cut off
-    return mono(_pcm_to_int16(data, width), rate, channels)
-
-
-def _pcm_to_int16(data: bytes, width: int) -> Samples:
-    """PCM of 1 to 4 bytes per sample, little endian, as int16; 8 bits are unsigned."""
-    if width == 1:
-        return ((np.frombuffer(data, np.uint8).astype(np.int16) - 128) * 256).astype(np.int16)
-    if width not in (2, 3, 4):
-        raise BadAudioError(f"{8 * width} bits per sample: 8, 16, 24 or 32 can be read")
-    rows = np.frombuffer(data, np.uint8).reshape(-1, width)
-    return np.frombuffer(rows[:, width - 2 :].tobytes(), "<i2").astype(np.int16)
-
-
-def _read_other(path: Path) -> Audio:
-    """FLAC and AIFF, through SpeechRecognition's reader."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise BadAudioError(f"only {', '.join(SUFFIXES)} files can be read")
-    import speech_recognition
-
-    # Its path, not a handle: the reader tries one format after the other and does not rewind.
-    with speech_recognition.AudioFile(str(path)) as source:
-        data = speech_recognition.Recognizer().record(source)
-    raw = data.get_raw_data(convert_width=2)
-    return mono(np.frombuffer(raw, "<i2").astype(np.int16), data.sample_rate, 1)

@@ -14,7 +14,17 @@ import numpy as np
 
 from clue_ros.errors import BadAudioError, VoiceError
 from clue_ros.requirements import install
-from clue_ros.voice.audio import RATE, SUFFIXES, Audio, Samples, read_audio, resample, silence
+from clue_ros.voice.audio import (
+    RATE,
+    SUFFIXES,
+    Audio,
+    Channels,
+    Samples,
+    mono,
+    read_audio,
+    resample,
+    silence,
+)
 from clue_ros.voice.endpointing import FRAME, ambient_threshold
 
 BLOCK = 0.03  # seconds in a chunk
@@ -36,14 +46,16 @@ class Source(Protocol):
 class Microphone:
     """A sound device, through sounddevice (PortAudio)."""
 
-    def __init__(self, device: str = "") -> None:
+    def __init__(self, device: str = "", channel: int = -1) -> None:
         """Find the device.
 
         Args:
             device: its number, a part of its name, or "" for the default.
+            channel: which of its channels is heard, from 0; -1: the one that the system makes.
 
         Raises:
-            VoiceError: no PortAudio, no microphone, or none of that name; the message lists them.
+            VoiceError: no PortAudio, no microphone, or none of that name or with that channel; the
+                message lists them.
         """
         try:
             import sounddevice
@@ -63,7 +75,11 @@ class Microphone:
                 "no microphone here; source topic, a file or stdin need none (docs/voice.md)"
             )
         self._device, self.name = _choose(device, inputs, self._library.default.device[0])
-        self._format = {"device": self._device, "channels": 1, "dtype": "int16"}
+        self._channel, self._channels = channel, max(1, channel + 1)
+        most = int(self._library.query_devices(self._device)["max_input_channels"])
+        if self._channels > most:
+            raise VoiceError(f"microphone {self.name} has {most} channels, from 0: no {channel}")
+        self._format = {"device": self._device, "channels": self._channels, "dtype": "int16"}
         self._rate = RATE
         try:
             self._library.check_input_settings(samplerate=RATE, **self._format)
@@ -79,15 +95,18 @@ class Microphone:
             )
         except self._library.PortAudioError as error:
             raise VoiceError(f"microphone {self.name}: {error}") from error
-        heard = resample(Audio(np.asarray(samples, np.int16).reshape(-1), self._rate))
+        heard = resample(self._heard(np.asarray(samples, np.int16).reshape(-1)))
         return ambient_threshold(heard.samples, margin)
+
+    def _heard(self, samples: Samples) -> Audio:
+        return mono(samples, self._rate, self._channels, self._channel)
 
     def start(self, put: Put, clock: Callable[[], float]) -> None:
         """Begin to record."""
 
         def on_block(data: Any, frames: int, _time: Any, _status: Any) -> None:
             samples: Samples = np.frombuffer(data, np.int16).copy()
-            put(Audio(samples, self._rate), clock() - frames / self._rate)
+            put(self._heard(samples), clock() - frames / self._rate)
 
         try:
             self._stream = self._library.RawInputStream(
@@ -130,7 +149,13 @@ class Files:
     is silent and has recognized the previous file.
     """
 
-    def __init__(self, path: Path, pause: float, quiet: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        pause: float,
+        quiet: Callable[[], bool],
+        channels: Channels | None = None,
+    ) -> None:
         """List the files and read each once.
 
         Raises:
@@ -145,8 +170,9 @@ class Files:
         self._files = [f for f in found if f.is_file() and f.suffix.lower() in SUFFIXES]
         if not self._files:
             raise VoiceError(f"source {path}: no {', '.join(SUFFIXES)} file in it")
+        self._channels = channels
         for file in self._files:
-            read_audio(file)  # a broken file is reported now
+            read_audio(file, channels)  # a broken file is reported now
         self.name = str(path)
         self._pause, self._quiet = pause, quiet
         self._stopping = threading.Event()
@@ -171,7 +197,7 @@ class Files:
             if not self._wait_for_quiet(put, clock):
                 return
             try:
-                audio = resample(read_audio(file))
+                audio = resample(read_audio(file, self._channels))
             except BadAudioError:  # it was readable at the start
                 continue
             if not self._play(audio, put, clock):

@@ -35,10 +35,13 @@ def group_things(candidates: Sequence[Candidate]) -> list[tuple[int, ...]]:
 def ambiguity_of(choice: Choice, candidates: Sequence[Candidate]) -> float:
     """Probability that no single thing is meant: 1 minus that of the likeliest thing.
 
-    0 for an answer that cannot be used: the detector's best box stands in, as in the paper.
+    0 for an answer that cannot be used: the detector's best box stands in, as in the paper. 1 for
+    one that asks or denies in a sentence.
     """
     if not choice.answer.kind.is_valid:
         return 0.0
+    if choice.answer.in_words:
+        return 1.0
     groups = group_things(candidates)
     return 1.0 - max((sum(choice.probabilities[i] for i in g) for g in groups), default=0.0)
 

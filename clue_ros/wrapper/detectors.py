@@ -17,7 +17,7 @@ from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ModelError
 from clue_ros.model.devices import OnDevice, choose_device
-from clue_ros.model.loading import first_line, name_and_revision
+from clue_ros.model.loading import check_sizes, first_line, name_and_revision
 
 # Thresholds on a box's score, and Grounding DINO's on the words of its label: the paper's for
 # Grounding DINO, transformers' default for OWLv2.
@@ -45,14 +45,20 @@ class OpenVocabularyDetector(OnDevice):
         cls, name: str | Path, kind: str, *, device: str = "auto", threshold: float | None = None
     ) -> OpenVocabularyDetector:
         """Load a hub id (owner/name@revision) or a folder. Raises ModelError."""
-        from transformers import AutoConfig, AutoModelForZeroShotObjectDetection, AutoProcessor
+        from transformers import (
+            AutoModelForZeroShotObjectDetection,
+            AutoProcessor,
+            PreTrainedConfig,
+        )
 
         from clue_ros.model.torch_backbone import quietly
 
         place, revision = name_and_revision(name)
         pinned: dict[str, Any] = {"revision": revision} if revision else {}
         try:
-            found = AutoConfig.from_pretrained(place, **pinned).model_type
+            content = PreTrainedConfig.get_config_dict(place, **pinned)[0]
+            check_sizes(name, content)
+            found = content.get("model_type")
             if found != kind:
                 raise ModelError(f"{name} is a model of type {found}, want a {kind}")
             with quietly():

@@ -69,7 +69,7 @@ from clue_ros.wrapper.deciding import (
 from clue_ros.wrapper.language_model import Choice, LanguageModel, Listing
 from clue_ros.wrapper.preflight import require_wrapper
 from clue_ros.wrapper.prompt import AnswerKind, AnswerRates
-from clue_ros.wrapper.sources import Source, gather, open_sources
+from clue_ros.wrapper.sources import Faults, Source, gather, open_sources
 from clue_ros.wrapper.wording import worded
 
 LANGUAGE_MODEL, RULES = "language model", "rules"
@@ -130,7 +130,8 @@ class Wrapper:
     """Candidates of one or several detectors, and who chooses among them.
 
     wording: who words a question, "language model" (checked, else the rules' sentence) or "rules".
-    rates: how often the language model's answers could be used. memory: as of `LoadOptions`; taught
+    rates: how often the language model's answers could be used. faults: what was wrong with what
+    the sources found. memory: as of `LoadOptions`; taught
     words are found by the eyes of the embedded model.
     """
 
@@ -152,6 +153,7 @@ class Wrapper:
         self.language_model = language_model
         self.wording = wording
         self.rates = AnswerRates()
+        self.faults = Faults()
         self.policy: str = WRAPPER
         self.num_views: int | None = 1
         self._lock, self._memory_folder = RLock(), memory
@@ -273,7 +275,7 @@ class Wrapper:
         """
         nouns = self._nouns(dialogue)
         if nouns not in view.found:
-            found = gather(self.sources, view.image, nouns)
+            found = gather(self.sources, view.image, nouns, self.faults)
             view.found[nouns] = with_measured_colors(found, view.image)
         return tuple(c for c in view.found[nouns] if not is_one_of(c.box, dialogue.refused))
 
@@ -479,7 +481,7 @@ class Wrapper:
         """The indices of the things that still match; at least two where there are two things."""
         assert self.language_model is not None
         indices = choice.answer.indices
-        if choice.answer.kind is not AnswerKind.ASK:
+        if choice.answer.kind is not AnswerKind.ASK or not indices:
             indices = self.language_model.matching(listing, context)
         kept = distinct(indices, candidates)
         return kept if len(kept) > 1 else still_likely(choice, candidates)

@@ -12,9 +12,10 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
+import re
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from clue_ros.dialogue.candidates import Candidate
 from clue_ros.errors import ModelError
 from clue_ros.model.devices import OnDevice, choose_device, choose_dtype
 from clue_ros.model.loading import (
+    check_sizes,
     first_line,
     is_hub_id,
     is_number,
@@ -31,6 +33,14 @@ from clue_ros.model.loading import (
     named_base,
     read_json,
     write_json,
+)
+from clue_ros.model.lora import (
+    adapter_tensors,
+    check_adapter_config,
+    check_ranks,
+    per_module,
+    plain_names,
+    read_adapter_config,
 )
 from clue_ros.requirements import missing
 from clue_ros.wrapper.prompt import (
@@ -53,6 +63,7 @@ ADAPTER_FILES = (SETTINGS_FILE, ADAPTER_FILE, ADAPTER_WEIGHTS)
 MAX_ANSWER = 24  # tokens of an answer at least; more for "ask" with many boxes
 MAX_WORDS = 40  # tokens of a worded question
 MAX_PROMPT = 1024  # tokens: longer ones are left out of training, as in the paper
+_ADAPTED = re.compile(r"(?:base_model\.model\.)?([\w.]{1,500})\.lora_(?:A\.weight|embedding_A)")
 _QUERY = "\u241e"  # stands for the query while the chat template is rendered
 
 
@@ -126,6 +137,33 @@ def adapters_base(content: Mapping[str, Any], path: object) -> str:
     return f"{named[0]}@{named[1]}" if named[1] else named[0]
 
 
+def adapter_config(folder: Path, modules: Collection[str]) -> Any:
+    """The LoraConfig of an adapter's folder, without the patterns that a stranger wrote in it.
+
+    What it adapts is what its file has tensors of. modules: the names of those of its base. Raises
+    ModelError.
+    """
+    from clue_ros.model.adapters import plain_config
+
+    content, path = read_adapter_config(folder), folder / ADAPTER_WEIGHTS
+    place = folder / ADAPTER_FILE
+    saved = plain_names(place, "modules_to_save", content.get("modules_to_save"))
+    check_adapter_config(place, content, alone=True)
+    entries = adapter_tensors(path)
+    of_a = {key: match[1] for key in entries if (match := _ADAPTED.fullmatch(key))}
+    names = sorted(set(of_a.values()))
+    for name in [n for n in names if n not in modules] or ([] if names else ["no LoRA tensor"]):
+        raise ModelError(f"{path} has {name}, which this model does not")
+    try:
+        each = per_module(content, "r", "rank_pattern", names)
+        ranks = {name: int(rank) for name, rank in each.items()}
+        check_ranks(path, entries, {key: ranks[name] for key, name in of_a.items()})
+        alphas = per_module(content, "lora_alpha", "alpha_pattern", names)
+        return plain_config(content, ranks, alphas, saved or None)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ModelError(f"{place}: {first_line(error)}") from error
+
+
 def save_settings(settings: WrapperSettings, folder: Path, **notes: Any) -> None:
     """Write wrapper.json; `notes` (data, figures) are kept beside the settings."""
     write_json(folder / SETTINGS_FILE, {**notes, **asdict(settings)})
@@ -166,7 +204,7 @@ class Listing:
 
     def candidates_of(self, answer: Answer) -> Answer:
         """The answer with the candidates' indices in place of the lines'."""
-        return Answer(answer.kind, tuple(self.order[line] for line in answer.indices))
+        return replace(answer, indices=tuple(self.order[line] for line in answer.indices))
 
 
 class LanguageModel(OnDevice):
@@ -205,7 +243,8 @@ class LanguageModel(OnDevice):
             if adapter is not None:
                 from peft import PeftModel
 
-                model = PeftModel.from_pretrained(model, str(adapter))
+                adapted = adapter_config(adapter, dict(model.named_modules()))
+                model = PeftModel.from_pretrained(model, str(adapter), config=adapted)
         except ModelError:
             raise
         except Exception as error:  # whatever the libraries raise for what cannot be loaded
@@ -390,15 +429,17 @@ def load_causal(
 
     Pickled weights are never loaded, and no code of a repository is run.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
 
     from clue_ros.model.torch_backbone import quietly
 
     path = Path(name).expanduser()
     if path.suffix.lower() == ".gguf":
         name = str(converted_gguf(path))
+    place = name
     name, revision = name_and_revision(name)
     pinned = {"revision": revision} if revision else {}
+    check_sizes(place, PreTrainedConfig.get_config_dict(name, **pinned)[0])
     options: dict[str, Any] = {"dtype": dtype, "use_safetensors": True, **pinned}
     if quantization != "none":
         from transformers import BitsAndBytesConfig

@@ -23,6 +23,7 @@ from clue_ros.errors import ModelError
 from clue_ros.model.hub import ADAPTER_FILE, ADAPTER_WEIGHTS, Source
 from clue_ros.model.load_options import TORCH, LoadOptions
 from clue_ros.model.loading import check_sizes, first_line, name_and_revision
+from clue_ros.model.lora import PICKLED, check_adapter_config, no_file
 from clue_ros.model.preflight import (
     Part,
     Report,
@@ -47,7 +48,7 @@ WANTED = ("*.json", "*.jinja", "model*.safetensors", "tokenizer.model", "vocab.t
 ADAPTER_FILES = ("wrapper.json", ADAPTER_FILE, ADAPTER_WEIGHTS)
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt")
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
-_TOPIC = re.compile(r"[~/A-Za-z_{][\w~/{}]*(@clue_msgs)?")
+_TOPIC = re.compile(r"[~/A-Za-z_{][\w~/{}]*(?:@(clue_msgs|vision_msgs|yolo_msgs))?")
 
 
 def require_wrapper(options: LoadOptions) -> None:
@@ -131,14 +132,20 @@ def _python(_: Report, part: Part, function: str) -> None:
 
 def _topic(_: Report, part: Part, topic: str) -> None:
     """A ROS topic. Raises ModelError."""
-    if not _TOPIC.fullmatch(topic):
+    match = _TOPIC.fullmatch(topic)
+    if match is None:
         raise ModelError(f"{topic!r} is no name of a ROS topic")
     part.facts.append("read by the perception node alone")
-    if not topic.endswith("@clue_msgs"):
-        found = find_spec("vision_msgs") is not None
-        part.facts.append(f"vision_msgs {'installed' if found else 'not found'}")
-        if not found and find_spec("rclpy") is not None:
-            raise ModelError("the package vision_msgs is missing: ros-$ROS_DISTRO-vision-msgs")
+    if match[1] == "clue_msgs":
+        return
+    packages = (match[1],) if match[1] else ("vision_msgs", "yolo_msgs")
+    found = [package for package in packages if find_spec(package) is not None]
+    part.facts += [f"{p} {'installed' if p in found else 'not found'}" for p in packages]
+    if not found and find_spec("rclpy") is not None:
+        advice = (
+            "build it with yolo_ros" if match[1] == "yolo_msgs" else "ros-$ROS_DISTRO-vision-msgs"
+        )
+        raise ModelError(f"the package {packages[0]} is missing: {advice}")
 
 
 def _detector(report: Report, part: Part, name: str) -> None:
@@ -196,12 +203,11 @@ def _adapter(part: Part, source: Source) -> None:
 
     part.kind = "adapter"
     config = source.read(ADAPTER_FILE)
+    check_adapter_config(f"{source.place}/{ADAPTER_FILE}", config, alone=True)
     content = source.read(SETTINGS_FILE) if source.has(SETTINGS_FILE) else {}
     settings = settings_from(content, f"{source.place}/{SETTINGS_FILE}")
     if not source.has(ADAPTER_WEIGHTS):
-        raise ModelError(
-            f"{source.place} has no {ADAPTER_WEIGHTS}: train it with `clue train wrapper`"
-        )
+        raise ModelError(no_file(source.place, ADAPTER_WEIGHTS, pickled=source.has(PICKLED)))
     part.adapters = adapter_bytes(source)
     part.facts += [
         f"LoRA of rank {config.get('r')}", f"asks from probability {settings.threshold:.2f}"
@@ -294,6 +300,7 @@ def _read_gguf(path: Path) -> tuple[str, int, dict[str, Any]]:
         config["vocab_size"] = len(reader.fields["tokenizer.ggml.tokens"].data)
     except Exception as error:  # whatever the reader makes of a broken file
         raise ModelError(f"cannot read {path} as a GGUF file: {first_line(error)}") from error
+    check_sizes(path, config)
     if kind not in GGUF_SUPPORTED_ARCHITECTURES:
         raise ModelError(f"{path.name} is a {kind}, which transformers does not read from GGUF")
     return kind, count, config

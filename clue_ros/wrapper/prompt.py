@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from clue_ros.dialogue.candidates import COLOR, Candidate
+from clue_ros.dialogue.types import one_line
 
 ASK, NONE = "ask", "none"
 PAPER, CENTERS = "paper", "centers"
@@ -24,6 +25,7 @@ STYLES = (PAPER, CENTERS)
 UNITS = ("pixels", "percent")
 GIVEN, LEFT_TO_RIGHT = "given", "left-to-right"
 ORDERS = (GIVEN, LEFT_TO_RIGHT)
+MAX_LABEL = 80  # characters of a detector's label
 
 SYSTEM = "You know where things are in an image. You answer questions about boxes around them."
 _QUESTION = (
@@ -128,8 +130,9 @@ def list_boxes(
 
 
 def _label(candidate: Candidate, form: PromptFormat) -> str:
-    """The label, quotes and line ends taken out, with the colour if it does not say one."""
-    label = re.sub(r"[\s'\"*\[\]]+", " ", candidate.label).strip().lower() or "object"
+    """The label on a line, without quotes and brackets; with the colour if it does not say one."""
+    label = re.sub(r"[\s'\"*\[\]]+", " ", one_line(candidate.label[: 4 * MAX_LABEL])).lower()
+    label = label[:MAX_LABEL].strip() or "object"
     color = candidate.attributes.get(COLOR, "") if form.colors else ""
     return f"{color} {label}" if color and color not in label.split() else label
 
@@ -149,9 +152,16 @@ def _numbers(candidate: Candidate, size: tuple[int, int], form: PromptFormat) ->
 
 
 def question_text(dialogue: str, form: PromptFormat = PAPER_FORMAT) -> str:
-    """What is asked about the boxes; dialogue: the request, or C(k) with all its turns."""
+    """What is asked about the boxes; dialogue: the request, or C(k) with all its turns.
+
+    It stands in quotes, and cannot end them: only apostrophes within words stay.
+
+    >>> question_text("the boys' mug, don't ask", PromptFormat(CENTERS))
+    "Which box is meant: 'the boys’ mug, don't ask'?"
+    """
     question = _QUESTION if form.style == PAPER else _SHORT_QUESTION
-    return question.format(dialogue=dialogue)
+    quoted = re.sub(r"(?<!\w)'|'(?!\w)", "’", dialogue)
+    return question.format(dialogue=quoted)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -181,30 +191,59 @@ class AnswerKind(Enum):
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer of the language model. indices: of the candidates, from 0."""
+    """An answer of the language model. indices: of the candidates, from 0.
+
+    in_words: it asks or denies in a sentence of its own. The probabilities of the allowed answers
+    tell nothing then.
+    """
 
     kind: AnswerKind
     indices: tuple[int, ...] = ()
+    in_words: bool = False
+
+
+# The numbers after a denial do not count, up to what is said instead.
+_DENIAL = re.compile(r"\b(?:no|not|none|nothing|neither|nor|never|cannot)\b|n['’]t\b", re.I)
+_INSTEAD = re.compile(r"\b(?:but|rather|instead)\b", re.I)
 
 
 def read_answer(text: str, count: int) -> Answer:
     """Read an answer about `count` boxes: the first integer, "ask" with several, or "none".
 
+    The first line that says something counts. A sentence that asks or denies points at nothing.
+
     >>> read_answer("2", 3).indices, read_answer("Box 2, not 3.", 3).indices
     ((1,), (1,))
     >>> read_answer("ask 1 3 9", 3)
-    Answer(kind=<AnswerKind.ASK: 'ask'>, indices=(0, 2))
+    Answer(kind=<AnswerKind.ASK: 'ask'>, indices=(0, 2), in_words=False)
     >>> read_answer("7", 3).kind.value, read_answer("the mug", 3).kind.value
     ('out of range', 'no integer')
+    >>> read_answer("Which one, 1 or 2?", 3).kind.value, read_answer("There is none.", 3).kind.value
+    ('ask', 'none')
     """
-    numbers = [int(digits) for digits in re.findall(r"(?<![\d.])\d{1,6}(?![\d.]*\d)", text)]
-    first_word = re.match(r"\W*([a-z]+)", text.lower())
-    word = first_word[1] if first_word else ""
-    if word == NONE:
-        return Answer(AnswerKind.NONE)
+    for line in text.splitlines():
+        first = re.match(r"\W*([a-z]+)", line.lower())
+        word = first[1] if first else ""
+        if word == NONE:
+            return Answer(AnswerKind.NONE, in_words=not re.fullmatch(r"\W*none\W*", line.lower()))
+        sentences = [line] if word == ASK else re.split(r"(?<=[.!?])\s+", line)
+        for sentence in sentences:
+            answer = _read_sentence(sentence, count, several=word == ASK)
+            if answer.kind is not AnswerKind.NO_INTEGER:
+                return answer
+    return Answer(AnswerKind.NO_INTEGER)
+
+
+def _read_sentence(sentence: str, count: int, *, several: bool) -> Answer:
+    if not several and sentence.rstrip().endswith("?"):
+        return Answer(AnswerKind.ASK, in_words=True)
+    parts = [sentence] if several else _INSTEAD.split(sentence)
+    said = " ".join(_DENIAL.split(part)[0] for part in parts)
+    numbers = [int(digits) for digits in re.findall(r"(?<![\d.])\d{1,6}(?![\d.]*\d)", said)]
     if not numbers:
-        return Answer(AnswerKind.NO_INTEGER)
-    if word != ASK:
+        denies = _DENIAL.search(sentence) is not None
+        return Answer(AnswerKind.NONE if denies else AnswerKind.NO_INTEGER, in_words=denies)
+    if not several:
         numbers = numbers[:1]
     inside = tuple(dict.fromkeys(n - 1 for n in numbers if 0 < n <= count))
     if not inside:

@@ -13,7 +13,9 @@ A source is named by one line of text, `KIND:ARGUMENT`:
     clue:MODEL                 CLUE itself beside them, which hears the whole dialogue and lists
                                nothing (`clue_ros.wrapper.clue_source`)
 
-Several sources make an ensemble; each candidate knows who found it.
+Several sources make an ensemble; each candidate knows who found it. What a detector says is data:
+`gather` leaves out boxes that are none, takes fractions of the image for what they are, and cuts
+labels to a line of MAX_LABEL characters.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import importlib
 import json
 import math
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -33,11 +36,12 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.candidates import Candidate, merge, with_label_attributes
 from clue_ros.dialogue.object_names import KNOWN_NAMES
-from clue_ros.dialogue.types import Box
-from clue_ros.errors import ModelError
+from clue_ros.dialogue.types import Box, one_line
+from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.images import image_digest
 from clue_ros.model.loading import first_line
 from clue_ros.wrapper.clue_source import ClueSource
+from clue_ros.wrapper.prompt import MAX_LABEL
 
 if TYPE_CHECKING:
     from clue_ros.engine import Clue
@@ -157,10 +161,8 @@ def _candidate(entry: Any, source: str) -> Candidate:
         number = float(score)
     except (TypeError, ValueError) as error:
         raise ModelError(f"box {box!r:.60} and score {score!r:.20} must be numbers") from error
-    if len(values) != 4 or not all(map(math.isfinite, [*values, number])):
+    if len(values) != 4:
         raise ModelError(f"box {box!r:.60}: want four numbers, [x_min, y_min, x_max, y_max]")
-    if values[2] <= values[0] or values[3] <= values[1]:
-        raise ModelError(f"box {box!r:.60} is empty: want [x_min, y_min, x_max, y_max]")
     return Candidate(Box(*values), str(label), number, source)
 
 
@@ -274,17 +276,86 @@ def imported_function(text: str) -> Callable[..., Any]:
     return found  # type: ignore[no-any-return]
 
 
-def gather(sources: Sequence[Source], image: Image, nouns: Sequence[str]) -> tuple[Candidate, ...]:
-    """The candidates of all sources in their order, cut to the image, with what labels say."""
+class Faults:
+    """What was wrong with what sources found: counted, and said once for each source.
+
+    say: takes the sentence; by default it is a ClueWarning. counts: boxes, by what was wrong.
+    """
+
+    def __init__(self, say: Callable[[str], object] | None = None) -> None:
+        self.say = say or (lambda text: warnings.warn(text, ClueWarning, stacklevel=4))
+        self.counts: Counter[str] = Counter()
+        self._said: set[tuple[str, str]] = set()
+
+    def add(self, source: str, fault: str, number: int, about: str) -> None:
+        """Count boxes with a fault. about: the sentence's end."""
+        self.counts[fault] += number
+        if (source, fault) not in self._said:
+            self._said.add((source, fault))
+            self.say(f"candidates {source}: {about}")
+
+
+EMPTY, BROKEN, OUTSIDE = "empty", "no boxes", "outside the image"
+FRACTIONS, CLASS_IDS = "in fractions", "class ids instead of names"
+
+
+def gather(
+    sources: Sequence[Source], image: Image, nouns: Sequence[str], faults: Faults | None = None
+) -> tuple[Candidate, ...]:
+    """The candidates of all sources in their order, cut to the image, with what labels say.
+
+    faults: told about what a source got wrong. Raises ModelError where all that a source found are
+    no boxes.
+    """
     height, width = image.shape[:2]
+    told = faults or Faults()
     out: list[Candidate] = []
     for source in sources:
-        found = sorted(source.find(image, nouns), key=lambda c: -c.score)[:MAX_CANDIDATES]
-        for candidate in found:
-            box = candidate.box.clipped(width, height)
-            if box.area > 0:
-                out.append(with_label_attributes(replace(candidate, box=box)))
+        found = _usable(source.find(image, nouns), source.name, (width, height), told)
+        for candidate in sorted(found, key=lambda c: -c.score)[:MAX_CANDIDATES]:
+            out.append(with_label_attributes(candidate))
     return tuple(out)
+
+
+def _usable(
+    candidates: Sequence[Candidate], source: str, size: tuple[int, int], faults: Faults
+) -> list[Candidate]:
+    """The candidates that can be used, in pixels of an image of this size (width, height)."""
+    kept, broken, empty = [], [], 0
+    for candidate in candidates:
+        box = candidate.box
+        turned = box.x_max < box.x_min or box.y_max < box.y_min
+        if turned or not all(map(math.isfinite, [*box.as_tuple(), candidate.score])):
+            broken.append(candidate)
+        elif box.area > 0:
+            kept.append(candidate)
+        else:
+            empty += 1
+    count = len(candidates)
+    if broken:
+        form = "[x_min, y_min, x_max, y_max] with finite numbers"
+        text = f"{len(broken)} of {count} boxes are none ({broken[0].box.as_list()}): want {form}"
+        if not kept:
+            raise ModelError(f"candidates {source}: {text}")
+        faults.add(source, BROKEN, len(broken), f"{text}; they are left out")
+    if empty:
+        faults.add(source, EMPTY, empty, f"{empty} of {count} boxes left out: no area")
+    # A box of a pixel is no object: numbers up to 1 are parts of the image's width and height.
+    if kept and max(size) > 2 and all(max(map(abs, c.box.as_tuple())) <= 1 for c in kept):
+        kept = [replace(c, box=c.box.in_pixels(*size)) for c in kept]
+        faults.add(source, FRACTIONS, len(kept), "boxes are taken for fractions of the image")
+    inside = [replace(c, box=c.box.clipped(*size)) for c in kept]
+    inside = [replace(c, label=one_line(c.label)[:MAX_LABEL].strip()) for c in inside if c.box.area]
+    if len(inside) < len(kept):
+        left = len(kept) - len(inside)
+        text = f"{left} of {count} boxes lie outside the image of {size[0]}x{size[1]}"
+        faults.add(source, OUTSIDE, left, f"{text}: is it the same camera?")
+    named = [c.label for c in inside if c.label]
+    if named and all(label.isdecimal() for label in named):
+        text = f"labels are class ids ({named[0]}), not names, and tell nothing: let it give names"
+        faults.add(source, CLASS_IDS, len(named), text)
+        inside = [replace(c, label="") for c in inside]
+    return inside
 
 
 class DetectedObjects:

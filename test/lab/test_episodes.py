@@ -208,9 +208,11 @@ def test_a_full_or_missing_disk_is_told_and_the_robot_goes_on(
 
 
 def test_numbers_go_on_whatever_the_clock_says(make: Make) -> None:
-    save(make(), episode("first"), episode("second"))
-    save(make(), episode("third"))
-    (newest,) = episode_files(make().folder)[-1:]
+    for new in ((episode("first"), episode("second")), (episode("third"),)):
+        recorder = make()
+        save(recorder, *new)
+        recorder.close()
+    (newest,) = episode_files(recorder.folder)[-1:]
     assert newest.name == "episode-000003-third.json"
 
 
@@ -234,6 +236,7 @@ def test_links_in_the_folder_are_not_followed(make: Make, tmp_path: Path) -> Non
     (recorder.folder / "episode-000001-linked.png").symlink_to(outside)
     (recorder.folder / ".episode-000002-3f2a9c01.png.tmp").symlink_to(outside)
     save(recorder, episode())
+    recorder.close()
     save(make(recorder.folder, limit=16_000), episode("next"))
     assert outside.read_text() == "mine"
 
@@ -244,6 +247,14 @@ def test_a_folder_that_cannot_be_written_says_so(tmp_path: Path, told: Warnings)
     for bad in (file, file / "below", "/proc/episodes", "no\0name"):
         with pytest.raises(RecordError, match="nothing can be written"):
             Recorder(bad, 1, told.append)
+
+
+def test_two_processes_do_not_record_in_one_folder(make: Make) -> None:
+    first = make()
+    with pytest.raises(RecordError, match=r"another process records in .* folder of its own"):
+        make(first.folder)
+    first.close()
+    save(make(first.folder), episode())
 
 
 # Learning from them.

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from clue_ros import memory
 from clue_ros.errors import ClueError
+from clue_ros.files import FolderLock
 from clue_ros.lab.training import loop
 from clue_ros.lab.training.loop import (
     Group,
@@ -306,6 +307,15 @@ def test_a_finished_run_is_restored_and_not_gone_on_with(
     assert log(whole[1]) == before
 
 
+def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
+    run(new_module(), tmp_path)
+    held = FolderLock(tmp_path)
+    with pytest.raises(ClueError, match=r"another process trains in .* another --run folder"):
+        run(new_module(), tmp_path)
+    held.release()
+    run(new_module(), tmp_path)
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -404,6 +414,7 @@ FORKED = """
 import json, os
 import torch
 from clue_ros.errors import ClueError
+from clue_ros.files import FolderLock
 from clue_ros.lab.training.loop import prefetch
 
 def make(step):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import resource
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +28,19 @@ from clue_ros.lab.evaluation.plain_transformers import PlainTransformers
 from clue_ros.model import openvino_backbone, openvino_graphs
 from clue_ros.model.backbone import DETECTOR, IVG, Backbone, Reader
 from clue_ros.model.checkpoint import Checkpoint, load_checkpoint, open_backbone
+from clue_ros.model.config import read_config
 from clue_ros.model.decoding import forced, read_prompts
 from clue_ros.model.load_options import LoadOptions
+from clue_ros.model.loading import read_weights
 from clue_ros.model.openvino_backbone import CACHE, OpenVinoBackbone
 from clue_ros.model.prompts import LeanProcessor, encode_prompts
-from clue_ros.model.tensors import SCALE, Mapped
+from clue_ros.model.shapes import EMBEDDINGS, SCALE
+from clue_ros.model.tensors import Mapped
 from clue_ros.model.torch_backbone import TorchBackbone
 
 REQUESTS = ("pick up the red block", "the left one", "the ball on the left of the blue cylinder")
 CLOSE = 1e-4
+ROOT = Path(__file__).resolve().parents[2]
 Pixels = npt.NDArray[np.uint8]
 
 
@@ -57,11 +64,16 @@ def pair(random_model: Path) -> tuple[Checkpoint, Checkpoint]:
     return both(random_model)
 
 
-@pytest.fixture(params=["merged", "shared"])
+@pytest.fixture(params=["merged", "shared", "cut"])
 def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A small decoder has a copy an adapter; of a large one the adapters are inputs."""
-    if request.param == "shared":
+    """A small decoder has a copy an adapter; of a large one the adapters are inputs.
+
+    cut: into a graph a block, and three for the head.
+    """
+    if request.param != "merged":
         monkeypatch.setattr(openvino_backbone, "MERGED_BYTES", 0)
+    if request.param == "cut":
+        monkeypatch.setattr(openvino_backbone, "PART_BYTES", 60_000)
     return str(request.param)
 
 
@@ -279,34 +291,30 @@ def test_a_reply_imports_neither_torch_nor_transformers_nor_peft(random_model: P
     assert out.stdout.strip() == "[]"
 
 
+def python(*words: str) -> None:
+    subprocess.run([sys.executable, *words], capture_output=True, check=True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("-m", "clue_ros.cli", "ground", "PICTURE", "pick up the mug on the right"),
+        ("-c", "import clue_ros.model.openvino_graphs"),
+    ],
+    ids=["clue ground", "graphs"],
+)
 def test_openvino_writes_nothing_into_the_home_folder_and_asks_nobody(
-    random_model: Path, tmp_path: Path
+    words: tuple[str, ...], asked_by_openvino: Callable[[], list[str]]
 ) -> None:
-    """A proxy that refuses would be asked by a usage event; CI=true would hide it."""
-    home = tmp_path / "home"
-    home.mkdir()
-    script = (
-        "import socket, sys\n"
-        "asked = []\n"
-        "connect = socket.socket.connect\n"
-        "def refuse(self, address):\n"
-        "    asked.append(address)\n"
-        "    raise OSError('refused')\n"
-        "socket.socket.connect = refuse\n"
-        "import numpy, time\n"
-        "from clue_ros.engine import Clue\n"
-        f"clue = Clue.load({str(random_model)!r}, policy='detector')\n"
-        "clue.look(numpy.zeros((60, 80, 3), numpy.uint8))\n"
-        "time.sleep(0.5)\n"
-        "print(asked)\n"
-    )
-    place = {"HOME": str(home), CACHE: str(tmp_path / "cache"), "CI": ""}
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True, text=True, check=True, env={**os.environ, **place},
-    )  # fmt: skip
-    assert done.stdout.strip() == "[]"
-    assert [path for path in home.rglob("*") if path.is_file()] == []
+    python(*(str(ROOT / "demo" / "mugs.png") if word == "PICTURE" else word for word in words))
+    assert asked_by_openvino() == []
+
+
+def test_openvinos_own_import_asks(asked_by_openvino: Callable[[], list[str]]) -> None:
+    """Else the test above would prove nothing."""
+    pytest.importorskip("openvino_telemetry")
+    python("-c", "import openvino")
+    assert asked_by_openvino()
 
 
 def test_a_cache_that_cannot_be_written_to_is_said_and_done_without(
@@ -379,18 +387,64 @@ def test_a_later_start_makes_no_graph(
     assert {path for path in tmp_path.rglob("*") if path.is_file()} == made.keys()
 
 
-@pytest.mark.parametrize("left", [0, 1000, -1])
-def test_a_graph_that_was_cut_short_is_made_again(
-    random_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: int
+def _changed(whole: bytes) -> bytes:
+    """A byte in the middle, where the weights are, has another value."""
+    middle = len(whole) // 2
+    return whole[:middle] + bytes([whole[middle] ^ 64]) + whole[middle + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda _whole: b"", lambda whole: whole[:1000], lambda whole: whole[:-1], _changed],
+    ids=["empty", "cut short", "one byte less", "changed"],
+)
+def test_a_damaged_graph_is_said_and_made_again(
+    random_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    damage: Callable[[bytes], bytes],
 ) -> None:
     monkeypatch.setenv(CACHE, str(tmp_path))
     before = load_checkpoint(random_model, backend="openvino").look(image(1))
     (path,) = tmp_path.rglob("*.graph")
     whole = path.read_bytes()
-    path.write_bytes(whole[:left])
-    after = load_checkpoint(random_model, backend="openvino").look(image(1))
+    path.write_bytes(damage(whole))
+    with pytest.warns(ClueWarning, match=f"{path} cannot be used .*made again"):
+        after = load_checkpoint(random_model, backend="openvino").look(image(1))
     assert np.array_equal(after, before)
-    assert path.stat().st_size == len(whole)
+    assert path.read_bytes() != damage(whole)
+
+
+def test_a_cache_without_room_is_said_and_done_without(
+    random_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    checkpoint = load_checkpoint(random_model, backend="openvino")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.warns(ClueWarning, match=f"does not take a graph .*{CACHE}"):
+            features = checkpoint.look(image(1))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert np.isfinite(features).all()
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_cpu_that_openvino_does_not_know_is_said(
+    random_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import openvino
+
+    def refuse(*_arguments: Any) -> Any:
+        """As OpenVINO answers on an architecture that it has no plugin for."""
+        raise RuntimeError('Device with "CPU" name is not registered in the OpenVINO Runtime')
+
+    monkeypatch.setenv(CACHE, str(tmp_path))
+    monkeypatch.setattr(openvino.Core, "compile_model", refuse)
+    checkpoint = load_checkpoint(random_model, backend="openvino")
+    with pytest.raises(ModelError, match=r"cannot compile .*not registered.*backend 'torch'"):
+        checkpoint.look(image(1))
 
 
 def test_graphs_that_were_not_used_for_long_are_removed(
@@ -408,19 +462,28 @@ def test_graphs_that_were_not_used_for_long_are_removed(
     assert len(list(folder.iterdir())) == 2
 
 
-@pytest.mark.parametrize(("kind", "each"), [("F32", 4), ("BF16", 2), ("I8", 1)])
-def test_weights_stay_as_small_as_they_are_stored(kind: str, each: int) -> None:
+@pytest.mark.parametrize(("kind", "each"), [("F32", 4), ("BF16", 2), ("I8", 1), ("U8", 0.53)])
+def test_weights_stay_as_small_as_they_are_stored(kind: str, each: float) -> None:
     from openvino import Core, Model
     from openvino import opset13 as op
 
     rng = np.random.default_rng(0)
     stored: dict[str, Mapped] = {}
+    matrices = []
     for name in ("a", "b"):
         if kind == "I8":
             stored[name] = Mapped(kind, rng.integers(-127, 128, (256, 256), np.int8))
             stored[name + SCALE] = Mapped("F32", np.ones((256, 1), np.float32))
+            matrices.append(stored[name].float32())
+        elif kind == "U8":
+            values = rng.integers(-8, 8, (256, 256), np.int8)
+            packed = (values[:, ::2] & 15 | values[:, 1::2] << 4).view(np.uint8)
+            stored[name] = Mapped(kind, packed)
+            stored[name + SCALE] = Mapped("F32", np.ones((256, 2, 1), np.float32))
+            matrices.append(values.astype(np.float32))
         else:
             stored[name] = Mapped.of(rng.standard_normal((256, 256), np.float32), kind)
+            matrices.append(stored[name].float32())
     hidden = op.parameter([-1, 256], np.float32)
     joined = openvino_graphs.Weights(stored).joined(["a", "b"])
     product = Model([op.result(op.matmul(hidden, joined, False, True))], [hidden], "product")
@@ -429,8 +492,20 @@ def test_weights_stay_as_small_as_they_are_stored(kind: str, each: int) -> None:
     assert len(compiled.export_model().getbuffer()) < 1.1 * each * 2 * 256 * 256 + 8192
     given = rng.standard_normal((3, 256), np.float32)
     (found,) = compiled([given]).values()
-    whole = np.concatenate([stored[name].float32() for name in ("a", "b")])
+    whole = np.concatenate(matrices)
     assert np.allclose(found, given @ whole.T, rtol=1e-3, atol=np.abs(whole).max() * 1e-4)
+
+
+def test_the_heads_table_keeps_16_bits(random_model: Path) -> None:
+    """Its logits are divided by the softcap, which OpenVINO writes into a table of float32."""
+    import openvino
+
+    config, stored = read_config(random_model), dict(read_weights(random_model))
+    stored[EMBEDDINGS] = Mapped.of(stored[EMBEDDINGS].float32(), "BF16")
+    head = openvino_graphs.Decoder(openvino_graphs.Weights(stored), config, 0).head()
+    compiled = openvino.Core().compile_model(head, "CPU", {"INFERENCE_PRECISION_HINT": "bf16"})
+    size = 2 * math.prod(stored[EMBEDDINGS].shape)
+    assert len(compiled.export_model().getbuffer()) < 1.1 * size + 8192
 
 
 def test_a_weight_that_is_missing_is_named(random_model: Path, tmp_path: Path) -> None:

@@ -217,6 +217,20 @@ def test_the_embedded_model_would_load(
     assert "would not load" not in text
 
 
+def test_an_adapter_that_cannot_be_right_is_a_problem(
+    machine: Machine, random_model: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(random_model, tmp_path / "model"))
+    path = folder / "ivg" / "adapter_config.json"
+    config = {**read_json(path), "modules_to_save": ["multi_modal_projector"]}
+    path.write_text(json.dumps(config))
+    weights = folder / "detector" / "adapter_model.safetensors"
+    weights.rename(weights.with_suffix(".bin"))
+    told = " ".join(machine.check("--model", folder)["problems"])
+    assert f"{path}: modules_to_save is ['multi_modal_projector']" in told
+    assert "only adapter_model.bin, a pickle" in told
+
+
 def test_missing_files_and_devices_are_problems(
     machine: Machine, random_model: Path, tmp_path: Path
 ) -> None:

@@ -97,7 +97,7 @@ def has_state(page: Any, *states: str) -> None:
 
 
 def no_question(page: Any) -> None:
-    until(page, lambda: page.locator("#candidates button").count() == 0, "no open question")
+    until(page, lambda: page.locator("#options .candidate").count() == 0, "no open question")
 
 
 def say(page: Any, text: str) -> None:
@@ -115,7 +115,7 @@ def ask(page: Any, text: str) -> None:
     for patience in (TIMEOUT / 4, TIMEOUT):
         say(page, text)
         with suppress(PlaywrightTimeout):
-            page.wait_for_selector("#candidates button:enabled", timeout=patience)
+            page.wait_for_selector("#options .candidate:enabled", timeout=patience)
             return
     pytest.fail(f"no question: the page has {turns(page)}")
 
@@ -148,7 +148,7 @@ def test_a_whole_dialogue_is_held_on_the_page(page: Any) -> None:
     until(page, lambda: page.locator("#marks rect").count() >= 2, "the candidates' boxes")
     until(page, lambda: "".join(turns(page)[-1:]).startswith("Robot: "), "the question")
     asked = len(turns(page))
-    assert page.locator("#answers button").count() >= 2
+    assert page.locator("#options .candidate .name").first.inner_text()
     say(page, "the pink one")
     has_state(page, "ended")
     page.wait_for_selector("#object dd", timeout=TIMEOUT)
@@ -159,7 +159,7 @@ def test_a_whole_dialogue_is_held_on_the_page(page: Any) -> None:
     assert turns(page)[asked] == "You: the pink one"
     until(page, lambda: "decoding" in page.inner_text("#latency"), "latency by stage")
     assert page.inner_text("#level") == "ok"
-    assert page.locator("#candidates button").count() == 0
+    assert page.locator("#options .candidate").count() == 0
 
 
 def test_two_pages_show_the_same_dialogue_and_either_may_answer(
@@ -167,8 +167,8 @@ def test_two_pages_show_the_same_dialogue_and_either_may_answer(
 ) -> None:
     other = new_page(url, 390, 800)
     ask(page, "pick up the mug")
-    other.wait_for_selector("#candidates button:enabled", timeout=TIMEOUT)
-    other.click("#candidates button >> nth=0")
+    other.wait_for_selector("#options .candidate:enabled", timeout=TIMEOUT)
+    other.click("#options .candidate >> nth=0")
     for shown in (page, other):
         no_question(shown)
     for shown in (page, other):
@@ -181,7 +181,7 @@ def test_a_dropped_photograph_is_looked_at_until_the_camera_is_wanted_again(page
     page.set_input_files("#file", str(BLOCKS))
     until(page, lambda: page.inner_text("#source") == BLOCKS.name, "the photograph's name")
     say(page, "pick up the yellow block")
-    page.wait_for_selector("#candidates button:enabled", timeout=TIMEOUT)
+    page.wait_for_selector("#options .candidate:enabled", timeout=TIMEOUT)
     count = len(turns(page))
     say(page, "the lower one")
     until(page, lambda: len(turns(page)) >= count + 2, "the robot's last words")
@@ -232,7 +232,7 @@ def test_a_killed_perception_is_lost_until_it_is_started_again(
     supervisor.kill()
     wait_until(lambda: not Path(f"/proc/{node}").exists(), "its end")
     has_state(page, "lost")
-    assert page.locator("#candidates button").count() == 0
+    assert page.locator("#options .candidate").count() == 0
     assert page.inner_text("#level") == "stale"
     say(page, "pick up the mug")
     until(page, lambda: "sends nothing" in page.inner_text(".notices"), "the refusal")
@@ -240,7 +240,7 @@ def test_a_killed_perception_is_lost_until_it_is_started_again(
     has_state(page, "idle")
     page.click(".notice button")
     ask(page, "pick up the mug")
-    assert page.locator("#candidates button:enabled").count() >= 2
+    assert page.locator("#options .candidate:enabled").count() >= 2
     page.click("#stop")
     has_state(page, "ended")
 

@@ -20,8 +20,10 @@ from PIL import Image
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 
+from clue_ros.console import access
 from clue_ros.console.access import token_for
 from clue_ros.console.live import LivePage
+from clue_ros.console.live_routes import MAX_UPLOADS
 from clue_ros.console.robot import Diagnostics, Option, ShownObject, Status
 from clue_ros.console.server import Server, create_app, serve
 from clue_ros.dialogue.types import MAX_PIXELS
@@ -145,6 +147,24 @@ def test_another_website_may_not_use_the_robot(console: Console, origin: str) ->
         receive(page, "hello")
 
 
+@pytest.mark.parametrize("token", [None, TOKEN])
+def test_headers_that_cannot_be_read_are_refused_before_anything_else(
+    token: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    with scripted(token) as (server, _, robot):
+        for host in ("[::1", "localhost:x", "localhost:99999", "localhost/a", "a@localhost", "[a]"):
+            for path in ("/", "/live", f"/live?token={TOKEN}"):
+                status, _, text = request(server, "GET", path, Host=host)
+                assert (status, text) == (400, "The header Host cannot be read.\n"), host
+        for origin in ("http://[", "http://[::1"):
+            status, _, text = request(server, "POST", "/api/photograph", png(), Origin=origin)
+            assert (status, text) == (400, "The header Origin cannot be read.\n")
+        with pytest.raises(InvalidStatus), live(server, Origin="http://["):
+            pass
+        assert robot.photographs == []
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
 def test_every_answer_forbids_other_websites_code(console: Console) -> None:
     server, _, _ = console
     for path in ("/live", "/static/live.js", "/api/pages", "/nothing"):
@@ -236,6 +256,46 @@ def test_a_photograph_reaches_the_robot(console: Console) -> None:
     assert robot.photographs[1] == (None, "")
 
 
+def test_a_photographs_name_is_one_line_without_direction_marks(console: Console) -> None:
+    server, _, robot = console
+    name = "%E2%80%AEgnp.ksed%E2%80%8F%0D%0Aand%00more%1b"
+    assert request(server, "POST", f"/api/photograph?name={name}", png())[0] == 200
+    assert request(server, "POST", "/api/photograph?name=%E2%80%AE%0A", png())[0] == 200
+    assert [name for _, name in robot.photographs] == ["gnp.ksed and more", "photograph"]
+
+
+def begin_upload(server: Server, sent: bytes = b"the beginning") -> socket.socket:
+    """A photograph of which only the beginning is sent."""
+    stalled = socket.create_connection(("127.0.0.1", server.port), timeout=5.0)
+    head = f"POST /api/photograph HTTP/1.1\r\nHost: localhost:{server.port}\r\n"
+    stalled.sendall(f"{head}Content-Length: 1000\r\n\r\n".encode() + sent)
+    return stalled
+
+
+def test_a_photograph_that_stalls_holds_no_other_one_up(console: Console) -> None:
+    server, _, robot = console
+    with begin_upload(server), begin_upload(server, b""):
+        assert request(server, "POST", "/api/photograph?name=mine", png())[0] == 200
+    assert [name for _, name in robot.photographs] == ["mine"]
+
+
+def test_a_photograph_that_stalls_is_given_up(
+    console: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "STALL_SECONDS", 0.2)
+    with begin_upload(console[0]) as stalled:
+        assert stalled.recv(4096).startswith(b"HTTP/1.1 408 ")
+
+
+def test_more_photographs_than_may_come_at_once_are_told_to_wait(console: Console) -> None:
+    server, _, _ = console
+    stalled = [begin_upload(server) for _ in range(MAX_UPLOADS)]
+    until(lambda: request(server, "POST", "/api/photograph", png())[0] == 503)
+    for each in stalled:
+        each.close()
+    until(lambda: request(server, "POST", "/api/photograph", png())[0] == 200)
+
+
 def test_a_photograph_that_cannot_be_used_is_refused_with_the_reason(console: Console) -> None:
     server, _, robot = console
     for body, reason in (
@@ -267,13 +327,14 @@ def test_what_a_page_asks_reaches_the_robot(console: Console) -> None:
         send(page, type="say", text="<script>alert(1)</script> the mug")
         receive(page, "turn", text="<script>alert(1)</script> the mug")
         send(page, type="choose", question=number, candidate=1)
-        receive(page, "turn", text="the right one")
-        send(page, type="say", text="the blue one")
-        receive(page, "turn", text="the left one")
+        receive(page, "turn", text="You chose 2.")
+        send(page, type="say", text="number 1")
+        receive(page, "turn", text="You chose 1.")
         send(page, type="option", name="policy", value="detector")
         send(page, type="stop")
         until(lambda: robot.options and robot.stops)
-    assert robot.said == ["<script>alert(1)</script> the mug", "the right one", "the left one"]
+    assert robot.said == ["<script>alert(1)</script> the mug"]
+    assert robot.chosen == [1, 0]
     assert robot.options == [("policy", "detector")]
 
 
@@ -337,7 +398,7 @@ def test_sound_reaches_the_robot_in_order(console: Console) -> None:
 
 def test_a_page_that_joins_late_gets_the_whole_state(console: Console) -> None:
     server, page_state, robot = console
-    robot.ask(offers=("left", "right"))
+    robot.ask()
     found = ShownObject(LEFT, "mug", 0.9, (0.1, -0.2, 0.75), "camera")
     page_state.show_grounding(found)
     page_state.show_attention(np.eye(4, dtype=np.float32))
@@ -352,8 +413,8 @@ def test_a_page_that_joins_late_gets_the_whole_state(console: Console) -> None:
         assert parts["status"]["state"] == "waiting"
         asked = parts["question"]
         assert [c["box"] for c in asked["candidates"]] == [LEFT.as_list(), RIGHT.as_list()]
-        assert [c["color"][0] for c in asked["candidates"]] == ["blue", "orange"]
-        assert [c["says"] for c in asked["candidates"]] == ["left", "right"]
+        assert [c["name"] for c in asked["candidates"]] == ["the left one", "the right one"]
+        assert (asked["confirm"], asked["others"]) == (False, [])
         assert asked["candidates"][0]["score"] is None
         assert parts["grounding"]["object"]["position"] == [0.1, -0.2, 0.75]
         assert parts["attention"]["rows"] == 4

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from clue_ros.console.choosing import ShownQuestion
 from clue_ros.console.live import LivePage
 from clue_ros.console.robot import ShownObject, State, Status
 from clue_ros.console.shown_dialogue import ShownDialogue
@@ -65,7 +66,7 @@ def test_a_new_request_removes_what_is_shown_of_the_dialogue_before(
     tell(dialogue, "one", "pick up the cup", "thinking")
     dialogue.show_attention(MAP)
     tell(dialogue, "one", "pick up the cup", "waiting")
-    dialogue.page.show_question("which cup?", [], [])
+    dialogue.page.show_question(ShownQuestion("which cup?", ()))
     assert shown(dialogue)["question"] == "which cup?"
     if ended:
         dialogue.show_grounding("one", an_object("the cup"))

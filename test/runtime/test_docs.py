@@ -22,6 +22,7 @@ PARAMETERS = {parameter.name for table in NODES.values() for parameter in table}
 # Names in other ROS packages, of a reader's files, and the beginning of names in a log.
 NAMES_OF_OTHERS = (
     "audio_common_msgs",
+    "AudioData",
     "cache_time",
     "common_interfaces",
     "table_depth",

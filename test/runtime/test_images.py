@@ -5,16 +5,18 @@ from __future__ import annotations
 import io
 import os
 import struct
+import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from clue_ros.errors import BadImageError
-from clue_ros.images import load_image
+from clue_ros.images import decode_image, load_image
 
 
 def picture() -> Image.Image:
@@ -52,6 +54,29 @@ def test_exif_orientation_is_applied(tmp_path: Path) -> None:
     assert image.shape == (40, 30, 3)
     assert image[5, 15, 0] > 150
     assert image[35, 15, 2] > 150
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("mode", ["RGB", "L", "I;16"])
+def test_a_picture_of_several_tiles_is_upright_as_pillow_has_it(
+    tmp_path: Path, mode: str, orientation: int
+) -> None:
+    values = np.random.default_rng(0).integers(0, 256, (530, 1030, 3), np.uint8)
+    picture = Image.fromarray(values)
+    if mode == "I;16":
+        picture = Image.fromarray(values[..., 0].astype(np.uint16) << 8)
+    elif mode == "L":
+        picture = picture.convert("L")
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    path = save(picture, tmp_path / "a.png", exif=exif)
+    with Image.open(path) as opened:
+        expected = np.asarray(ImageOps.exif_transpose(opened))
+    if mode == "I;16":
+        expected = (expected >> 8).astype(np.uint8)
+    found = load_image(path)
+    assert np.array_equal(found, expected if mode == "RGB" else np.stack([expected] * 3, -1))
+    assert found.flags.c_contiguous
 
 
 def test_transparency_shows_white(tmp_path: Path) -> None:
@@ -96,6 +121,52 @@ def test_float_pictures_use_their_range(tmp_path: Path) -> None:
 def test_twenty_megapixels_are_read(tmp_path: Path) -> None:
     image = load_image(save(Image.new("RGB", (5472, 3648), (9, 8, 7)), tmp_path / "a.jpg"))
     assert image.shape == (3648, 5472, 3)
+
+
+PEAK = """
+import sys
+from clue_ros.images import decode_image
+from pathlib import Path
+def most():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / 1000
+content = Path(sys.argv[1]).read_bytes()
+Path("/proc/self/clear_refs").write_text("5")
+before = most()
+print(*decode_image(content, "it", most_bytes=200_000_000).shape, most() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize(("kind", "suffix"), [("RGB", "jpg"), ("I;16", "png"), ("L", "png")])
+def test_a_large_picture_is_shrunk_to_the_memory_that_it_may_take(
+    tmp_path: Path, kind: str, suffix: str
+) -> None:
+    path = save(Image.new(kind, (8000, 8000)), tmp_path / f"a.{suffix}")
+    run = [sys.executable, "-c", PEAK, str(path)]
+    *shape, peak = subprocess.run(run, check=True, capture_output=True, text=True).stdout.split()
+    assert shape == ["4000", "4000", "3"]
+    assert float(peak) < 200
+
+
+def test_shrinking_keeps_what_is_where(tmp_path: Path) -> None:
+    path = save(picture().resize((1400, 1050)), tmp_path / "a.png")
+    found = decode_image(path.read_bytes(), "it", most_bytes=15_000_000)
+    assert found.shape == (525, 700, 3)
+    assert found[260, 100].tolist() == [200, 0, 0]
+    assert found[260, 600].tolist() == [0, 0, 200]
+
+
+@pytest.mark.parametrize(
+    ("suffix", "options"),
+    [("png", {}), ("webp", {}), ("jpg", {"progressive": True})],
+)
+def test_what_cannot_be_shrunk_enough_is_refused_before_it_is_decoded(
+    tmp_path: Path, suffix: str, options: dict[str, Any]
+) -> None:
+    path = save(Image.new("RGB", (2000, 2000)), tmp_path / f"a.{suffix}", **options)
+    with pytest.raises(BadImageError, match=r"MB to be decoded \(2000 x 2000, RGB\), over 22 MB"):
+        decode_image(path.read_bytes(), "it", most_bytes=22_000_000)
 
 
 def bomb(width: int, height: int) -> bytes:

@@ -1,15 +1,22 @@
 """Two adapters on one backbone: only the decoder, no copies, cheap to switch."""
 
 import json
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from clue_ros.errors import ModelError
 from clue_ros.model.adapters import Adapters, lora_config
-from clue_ros.model.checkpoint import open_backbone
+from clue_ros.model.backbone import IVG, Array
+from clue_ros.model.checkpoint import load_checkpoint, open_backbone
 from clue_ros.model.load_options import LoadOptions
 from clue_ros.model.prompts import encode_prompts, load_processor
 from clue_ros.model.torch_backbone import TorchModel, load_model
@@ -121,20 +128,6 @@ def test_saving_and_loading_gives_the_same_attention(
     assert torch.equal(attend(), expected)
 
 
-def test_an_adapter_for_another_depth_is_refused(
-    backbone: TorchModel, random_model: Path, tmp_path: Path
-) -> None:
-    adapters = Adapters(backbone)
-    adapters.load("ivg", random_model / "ivg")
-    adapters.save("ivg", tmp_path)
-    path = tmp_path / "adapter_config.json"
-    config = json.loads(path.read_text())
-    config["target_modules"] = config["target_modules"].replace("(0|1|2|3)", "(7)")
-    path.write_text(json.dumps(config))
-    with pytest.raises(ModelError, match=r"adapter_config\.json"):
-        Adapters(load_model(random_model)).load("ivg", tmp_path)
-
-
 def test_unknown_names_are_refused(backbone: TorchModel) -> None:
     with pytest.raises(KeyError, match="ivg"):
         Adapters(backbone).use("ivg")
@@ -148,3 +141,133 @@ def test_two_adapters_cannot_have_one_name(random_model: Path, backend: str) -> 
     with pytest.raises(ModelError, match=r"ivg.* already"):
         engine.load_adapter("ivg", random_model / "detector")
     assert engine.adapters == ("ivg",)
+
+
+# Adapters that others trained, in both backbones.
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+BACKENDS = pytest.mark.parametrize("backend", ["openvino", "torch"])
+
+
+@pytest.fixture
+def own(random_model: Path, tmp_path: Path) -> Path:
+    """A model folder to change the adapter of."""
+    return Path(shutil.copytree(random_model, tmp_path / "model"))
+
+
+def load(folder: Path, backend: str) -> None:
+    options = LoadOptions(folder, backend=backend, device="cpu")
+    open_backbone(folder, options).load_adapter(IVG, folder / IVG)
+
+
+def likely(folder: Path, backend: str) -> Array:
+    """The logits of the first token of adapter B's reply."""
+    made = load_checkpoint(folder, backend=backend, device="cpu", dtype="float32")
+    features = made.look(np.full((64, 64, 3), 99, np.uint8))
+    prompts = encode_prompts(made.processor, made.ivg.instruction, ["the red block"])
+    return made.backbone.read(features, prompts, IVG)[1]
+
+
+def configure(folder: Path, **change: Any) -> None:
+    path = folder / IVG / CONFIG
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+
+
+def rename(folder: Path, name: Callable[[str], str]) -> None:
+    path = folder / IVG / WEIGHTS
+    save_file({name(key): tensor for key, tensor in load_file(path).items()}, path)
+
+
+@BACKENDS
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"modules_to_save": ["multi_modal_projector"]}, "modules_to_save .* one look"),
+        ({"trainable_token_indices": [3]}, "trainable_token_indices .* one look"),
+        ({"bias": "all"}, "bias is 'all'.* one look"),
+        ({"alora_invocation_tokens": [7, 8]}, "alora_invocation_tokens .* its own tokens"),
+        ({"layer_replication": [[0, 2]]}, "layer_replication .* other blocks"),
+        ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa'.* plain LoRA"),
+        ({"peft_type": "LOHA"}, "does not describe a LoRA"),
+        ({"alpha_pattern": {".*q_proj": 4}}, "alpha_pattern has '.*q_proj'"),
+        ({"r": 0}, "a rank below 1"),
+        ({"r": 10**12}, "its rank is to be 1000000000000"),
+    ],
+)
+def test_what_cannot_be_right_here_is_refused_with_the_reason(
+    own: Path, backend: str, change: dict[str, Any], message: str
+) -> None:
+    configure(own, **change)
+    with pytest.raises(ModelError, match=message):
+        load(own, backend)
+
+
+@BACKENDS
+def test_an_adapter_that_reaches_the_vision_tower_is_refused(own: Path, backend: str) -> None:
+    """As peft makes one whose target_modules are the names that both towers have."""
+    from peft import LoraConfig, get_peft_model
+
+    base = load_model(own).model
+    get_peft_model(base, LoraConfig(r=2, target_modules=["q_proj"])).save_pretrained(own / IVG)
+    with pytest.raises(ModelError, match=r"vision_tower.* one look"):
+        load(own, backend)
+
+
+@BACKENDS
+@pytest.mark.parametrize("start", ["base_model.model.", ""])
+def test_older_names_of_the_decoder_are_read_as_the_newer_ones(
+    own: Path, backend: str, start: str
+) -> None:
+    newer = likely(own, backend)
+    old = f"{start}language_model.model."
+    rename(own, lambda key: key.replace("base_model.model.model.language_model.", old))
+    assert np.array_equal(likely(own, backend), newer)
+
+
+@BACKENDS
+def test_an_adapter_for_another_depth_is_refused(own: Path, backend: str) -> None:
+    rename(own, lambda key: key.replace(".layers.3.", ".layers.7."))
+    with pytest.raises(ModelError, match=r"layers\.7\..* which this model does not"):
+        load(own, backend)
+
+
+@BACKENDS
+def test_what_is_adapted_is_what_the_file_has_whatever_the_pattern_says(
+    own: Path, backend: str
+) -> None:
+    expected = likely(own, backend)
+    configure(own, target_modules=".*_proj", layers_pattern="h")
+    assert np.array_equal(likely(own, backend), expected)
+
+
+def test_ranks_and_scales_of_single_modules_are_the_same_in_both(own: Path) -> None:
+    before = likely(own, "torch")
+    path = own / IVG / WEIGHTS
+    weights = load_file(path)
+    for key in weights:
+        if ".layers.1.mlp.up_proj.lora_A" in key:
+            weights[key] = weights[key][:4].clone()
+        elif ".layers.1.mlp.up_proj.lora_B" in key:
+            weights[key] = weights[key][:, :4].clone()
+    save_file(weights, path)
+    for backend in ("openvino", "torch"):
+        with pytest.raises(ModelError, match="has shape"):
+            load(own, backend)
+    one = "language_model.model.layers.1.mlp.up_proj"
+    configure(own, rank_pattern={one: 4}, alpha_pattern={"q_proj": 8, one: 64})
+    ours, theirs = (likely(own, backend) for backend in ("openvino", "torch"))
+    assert np.allclose(ours, theirs, atol=1e-4)
+    assert not np.allclose(theirs, before, atol=1e-3)
+
+
+def test_a_pickled_adapter_says_the_command_that_converts_it(own: Path) -> None:
+    expected = likely(own, "openvino")
+    path = own / IVG / WEIGHTS
+    torch.save(load_file(path), path.with_name("adapter_model.bin"))
+    path.unlink()
+    for backend in ("openvino", "torch"):
+        with pytest.raises(ModelError, match="a pickle, which is never loaded") as told:
+            load(own, backend)
+    code = str(told.value).partition('python -c "')[2].removesuffix('"')
+    subprocess.run([sys.executable, "-c", code], cwd=path.parent, check=True)
+    assert np.array_equal(likely(own, "openvino"), expected)

@@ -218,6 +218,13 @@ def test_a_limit_of_replies_that_is_no_number_is_refused(
     assert name in reason(folder)
 
 
+@pytest.mark.parametrize("name", ["max_new_tokens", "max_boxes"])
+def test_a_reply_without_an_end_is_refused(folder: Path, name: str) -> None:
+    path = folder / "ivg" / "ivg.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: 10**9}))
+    assert f"{name} 1000000000, want 1024 at most" in reason(folder)
+
+
 def test_more_views_than_there_are_windows_are_refused(folder: Path) -> None:
     path = folder / "ivg" / "ivg.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "num_views": 6}))

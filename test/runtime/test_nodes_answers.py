@@ -5,6 +5,7 @@ The node is real; its model is `ScriptedClue`, which asks the question that the 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,13 +17,16 @@ ros_helpers.need_ros()
 
 from builtin_interfaces.msg import Duration  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
+from clue_msgs.srv import AnswerClarification  # noqa: E402
 from rclpy.executors import MultiThreadedExecutor  # noqa: E402
 from ros_helpers import Client, ros_client, wait_until  # noqa: E402
-from scripted_perception import Scripted, scripted  # noqa: E402
+from scripted_perception import BOXES, Scripted, scripted  # noqa: E402
 from wordings import REFUSALS, WAITS  # noqa: E402
 
 from clue_ros.dialogue.words import offered_answers  # noqa: E402
 from clue_ros.lab.language.questions import list_options  # noqa: E402
+from clue_ros.nodes.client import CommandGrounder  # noqa: E402
+from clue_ros.nodes.messages import box_of  # noqa: E402
 from clue_ros.nodes.topics import Perception, Topic  # noqa: E402
 
 Result = GroundWithDialogue.Result
@@ -219,6 +223,59 @@ def test_a_refusal_while_the_model_runs_ends_the_dialogue(client: Client, node: 
     finally:
         node.script.may_go_on.set()
     nothing_was_pointed_at(client)
+
+
+def test_a_chosen_candidate_counts_whatever_the_words(client: Client, node: Any) -> None:
+    node.script.question = "the red one or the green one?"
+    assert (
+        client.answer("", candidate=0).error_code == AnswerClarification.Response.UNKNOWN_DIALOGUE
+    )
+    goal = client.goal(REQUEST)
+    question = client.next("question")
+    assert [list(meant.indices) for meant in question.suggested_candidates] == [[0], [1]]
+    assert [found.label for found in question.candidates] == ["mug", "bowl"]
+    assert not question.confirm
+    for missing in (2, -2):
+        refused = client.answer("", candidate=missing)
+        assert refused.error_code == AnswerClarification.Response.BAD_EXPRESSION
+        assert f"candidate {missing}" in refused.error_msg
+    assert client.answer("the red one", candidate=1).accepted
+    found = pointed(client, goal)
+    assert box_of(found.target.box) == BOXES[1]
+    assert (found.target.label, found.confirmed) == ("bowl", True)
+    assert math.isnan(found.max_risk), "no bound is in force"
+    assert found.dialogue[-1].text == "the green one"
+    goal = client.goal(REQUEST)
+    client.next("question", 2)
+    client.answer("the green one")
+    client.result(goal)
+    assert not client.next("grounding", 2).confirmed
+
+
+def test_the_client_answers_by_a_candidate_too(client: Client, node: Any) -> None:
+    with CommandGrounder("chooser", context=client.node.context) as grounder:
+        found = grounder.ground(REQUEST, on_question=lambda _question: 1, timeout=60.0)
+    assert box_of(found.target.box) == BOXES[1]
+    assert client.next("grounding").confirmed
+
+
+def test_that_it_is_busy_is_said_once_until_it_is_free(client: Client, node: Any) -> None:
+    busy = "One moment, I am still busy."
+    for asked in (1, 2):
+        node.script.may_go_on.clear()
+        goal = client.goal(REQUEST)
+        wait_until(lambda: node.script.runs, "the model to run")
+        before = node.speeches
+        for number in range(9):  # the topic keeps 10
+            client.speak(f"pick up the bowl {number}")
+        wait_for_speeches(node, before + 9)
+        node.script.may_go_on.set()
+        client.next("question", asked)
+        assert client.answer("the left one").accepted
+        assert client.result(goal).result.error_code == Result.NONE
+        nothing_more = client.ground(REQUEST, force=True)
+        assert nothing_more.error_code == Result.NONE
+        assert [m.data for m in client.heard["say"]].count(busy) == asked
 
 
 def test_a_request_for_another_object_starts_the_dialogue_over(client: Client, node: Any) -> None:

@@ -15,7 +15,7 @@ from rclpy.executors import SingleThreadedExecutor  # noqa: E402
 from rclpy.parameter import Parameter  # noqa: E402
 from rclpy.qos import QoSProfile, ReliabilityPolicy  # noqa: E402
 from ros_helpers import wait_until  # noqa: E402
-from sensor_msgs.msg import Image  # noqa: E402
+from sensor_msgs.msg import CompressedImage, Image  # noqa: E402
 
 from clue_ros.nodes.camera import Camera, Frame  # noqa: E402
 from clue_ros.nodes.camera_subscription import CameraSubscription  # noqa: E402
@@ -203,6 +203,38 @@ def test_a_silent_camera_is_explained_by_who_publishes(graph: Graph) -> None:
     assert "image_reliability" in camera.silence_cause()
     camera.close()
     assert "closed" in camera.silence_cause()
+
+
+@pytest.mark.parametrize(
+    ("transport", "published", "kind", "advice"),
+    [
+        ("raw", "image/compressed", CompressedImage, "/image/compressed: set image_transport to c"),
+        ("compressed", "image", Image, "publishes /image: set image_transport to raw"),
+    ],
+)
+def test_the_other_transport_is_named_where_only_that_is_published(
+    graph: Graph, transport: str, published: str, kind: Any, advice: str
+) -> None:
+    camera = Camera()
+    camera.open(graph.node, transport, None)
+    graph.camera.create_publisher(kind, published, 5)
+    wait_until(lambda: advice in camera.silence_cause(), f"advice: {advice}")
+    assert "camera publishes" in camera.silence_cause()
+    camera.close()
+
+
+def test_right_after_activation_the_first_image_is_awaited(graph: Graph) -> None:
+    now = [100.0]
+    camera = Camera(lambda: now[0])
+    camera.open(graph.node, "raw", None)
+    now[0] += 0.4
+    assert camera.newest(2.0) == (
+        "NO_IMAGE",
+        "no image has arrived on /image yet: active for 0.4 s, the first one is awaited",
+    )
+    now[0] += 5
+    assert "nobody publishes it" in camera.newest(2.0)[1]  # type: ignore[index]
+    camera.close()
 
 
 def test_a_polled_camera_has_the_newest_image_when_it_is_asked(

@@ -14,6 +14,7 @@ import ros_helpers
 
 ros_helpers.need_ros()
 
+import rclpy  # noqa: E402
 from clue_msgs.msg import (  # noqa: E402
     AudioChunk,
     BoundingBox,
@@ -21,7 +22,9 @@ from clue_msgs.msg import (  # noqa: E402
     DialogueState,
     GroundedObject,
     GroundingResult,
+    TaughtObject,
 )
+from clue_msgs.srv import ForgetObject, ListObjects, TeachObject  # noqa: E402
 from console_node_helpers import FakePage, console  # noqa: E402
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus, KeyValue  # noqa: E402
 from rclpy.qos import DurabilityPolicy, QoSProfile  # noqa: E402
@@ -32,9 +35,11 @@ from sensor_msgs.msg import Image  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
 
 from clue_ros.console.live import LivePage  # noqa: E402
+from clue_ros.dialogue.types import Box  # noqa: E402
 from clue_ros.errors import ClueError  # noqa: E402
 from clue_ros.nodes.diagnostics import Health, latency  # noqa: E402
-from clue_ros.nodes.image_conversion import compressed_to_rgb, jpeg_size  # noqa: E402
+from clue_ros.nodes.image_conversion import compressed_to_rgb, jpeg_size, to_rgb  # noqa: E402
+from clue_ros.nodes.messages import box_of  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -64,9 +69,9 @@ def test_a_whole_dialogue_is_shown_as_it_goes_on(
     status = page.comes_to("waiting")
     assert 0 < status.seconds_left <= LONG
     wait_until(lambda: page.questions, "the question")
-    text, candidates, _answers = page.questions[-1]
-    assert candidates
-    assert all(found.box.x_max > found.box.x_min for found in candidates)
+    question = page.questions[-1]
+    assert question.candidates
+    assert all(found.box.x_max > found.box.x_min for found in question.candidates)
     wait_until(lambda: page.maps and page.maps[-1] is not None, "the attention map")
     assert page.maps[-1].dtype == np.float32
     assert page.maps[-1].ndim == 2
@@ -78,7 +83,7 @@ def test_a_whole_dialogue_is_shown_as_it_goes_on(
     assert page.groundings[-1].position is None
     assert page.groundings[-1].no_pose_reason
     wait_until(lambda: len(page.turns) >= 4, "the chat")
-    assert page.turns[:3] == [("user", REQUEST), ("robot", text), ("user", "the left one")]
+    assert page.turns[:3] == [("user", REQUEST), ("robot", question.text), ("user", "the left one")]
     assert page.turns[3][0] == "robot"
 
 
@@ -110,7 +115,7 @@ def test_a_photograph_takes_the_place_of_the_camera_until_it_is_given_back(
         with pytest.raises(ClueError, match="a dialogue is open"):
             robot.use_photograph(None)
         wait_until(lambda: page.questions, "the question")
-        for found in page.questions[-1][1]:
+        for found in page.questions[-1].candidates:
             assert found.frame_id == "photograph"
             assert found.box.x_max <= 64
             assert found.box.y_max <= 48
@@ -293,6 +298,86 @@ def test_words_of_others_and_of_the_robot_are_in_the_chat(client: Client, page: 
     assert page.turns[1][0] == "robot"
 
 
+def test_words_that_are_published_once_reach_perception_beside_a_console(
+    client: Client, page: FakePage
+) -> None:
+    """As `ros2 topic pub --once` does, which ends 0.1 s after it has found a subscription."""
+    assert client.node.count_subscribers("speech") == 1
+    latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    for number in range(1, 5):
+        context = rclpy.Context()
+        rclpy.init(context=context)
+        node = rclpy.create_node("pub_once", context=context)
+        once = node.create_publisher(String, "speech", latched)
+        wait_until(once.get_subscription_count, "a subscription")
+        once.publish(String(data=f"stop {number}"))
+        time.sleep(0.1)
+        node.destroy_node()
+        context.try_shutdown()
+        wait_until(functools.partial(page.turns.__contains__, ("user", f"stop {number}")), "it")
+
+
+class FakeTeacher:
+    """The services teach, forget and list_objects of a perception, in the namespace "school"."""
+
+    def __init__(self, node: Any) -> None:
+        self.lessons: list[Any] = []
+        for kind, name, callback in (
+            (TeachObject, "teach", self._teach),
+            (ForgetObject, "forget", self._forget),
+            (ListObjects, "list_objects", self._list),
+        ):
+            node.create_service(kind, f"school/{name}", callback)
+        latest = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+        self._state = node.create_publisher(DialogueState, "school/dialogue_state", latest)
+        self.is_there()
+
+    def is_there(self) -> None:
+        """Say so, as perception does."""
+        self._state.publish(DialogueState(state=DialogueState.STATE_IDLE))
+
+    def _teach(self, request: Any, response: Any) -> Any:
+        if not request.box.x_max:
+            response.error_code, response.error_msg = response.BAD_BOX, "the box is empty"
+        else:
+            self.lessons.append(request)
+        return response
+
+    def _forget(self, request: Any, response: Any) -> Any:
+        self.lessons = [lesson for lesson in self.lessons if lesson.name != request.name]
+        return response
+
+    def _list(self, _request: Any, response: Any) -> Any:
+        response.objects = [
+            TaughtObject(name=lesson.name, other_names=["tacker"], num_examples=1)
+            for lesson in self.lessons
+        ]
+        return response
+
+
+def test_the_page_teaches_by_the_services_of_perception(client: Client) -> None:
+    teacher = FakeTeacher(client.node)
+    with console(LivePage(), namespace="school") as robot:
+        viewer = robot.page.join(lambda: None)
+
+        def shown(words: str) -> bool:
+            teacher.is_there()
+            time.sleep(0.05)
+            return any(words in str(message) for message in viewer.take())
+
+        wait_until(lambda: shown('"type": "taught", "things": []'), "what was taught: nothing")
+        pixels = picture(64, 48)
+        robot.teach(pixels, Box(1, 2, 30, 40), "stapler")
+        (lesson,) = teacher.lessons
+        assert (lesson.name, box_of(lesson.box)) == ("stapler", Box(1, 2, 30, 40))
+        assert np.array_equal(to_rgb(lesson.image), pixels)
+        wait_until(lambda: shown('"names": ["stapler", "tacker"]'), "the stapler")
+        with pytest.raises(ClueError, match="the box is empty"):
+            robot.teach(pixels, Box(0, 0, 0, 0), "nothing")
+        robot.forget("stapler")
+        wait_until(lambda: shown('"type": "taught", "things": []'), "nothing again")
+
+
 def test_nothing_is_said_in_silence(robot: Any, page: FakePage) -> None:
     with pytest.raises(ClueError, match="say what the robot should do"):
         robot.say("  ")
@@ -307,7 +392,7 @@ def test_two_consoles_show_the_same(client: Client, robot: Any, page: FakePage) 
     late = FakePage()
     with console(late) as second:
         late.comes_to("waiting")
-        assert [q[0] for q in late.questions] == [page.questions[-1][0]]
+        assert [q.text for q in late.questions] == [page.questions[-1].text]
 
         def ended() -> bool:
             # Again, as DDS keeps no speech for a listener that discovers the new console later.
@@ -347,7 +432,7 @@ def test_nonsense_on_its_topics_does_not_end_the_console(client: Client) -> None
             ("/nonsense/grounding", GroundingResult(target=broken)),
             ("/nonsense/perception/attention_map", bare),
             ("/diagnostics", unknown),
-            ("/nonsense/speech", String(data="\x00\u202e" * 500)),
+            ("/nonsense/perception/heard", String(data="\x00\u202e" * 500)),
         ):
             publisher = client.node.create_publisher(type(message), topic, latest)
             wait_until(functools.partial(client.node.count_subscribers, topic), topic)

@@ -201,6 +201,33 @@ def test_compressed_images_decode_and_broken_ones_are_refused() -> None:
             image_conversion.compressed_to_rgb(array.array("B", data), fmt)
 
 
+@pytest.mark.parametrize("fmt", ["16UC1; jpeg compressed mono8", "32FC1; png compressed", "16UC1"])
+def test_a_depth_image_that_was_compressed_as_a_picture_is_refused(fmt: str) -> None:
+    grey = cv2.imencode(".jpg", np.full((8, 8), 128, np.uint8))[1].tobytes()
+    with pytest.raises(BadImageError, match="remap `image`"):
+        image_conversion.compressed_to_rgb(array.array("B", grey), fmt)
+    assert image_conversion.jpeg_size(grey, fmt) is None, "a browser would show it"
+    assert image_conversion.jpeg_size(grey, "mono8; jpeg compressed") == (8, 8)
+
+
+@pytest.mark.parametrize("bits", [10, 12, 14, 16])
+@pytest.mark.parametrize("kind", ["raw", "png"])
+def test_sixteen_bits_are_scaled_by_what_the_picture_holds(
+    kind: str, bits: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Even where the robot's cv_bridge is: it takes every picture for one of 16 bits.
+    monkeypatch.setattr(image_conversion, "real_cv_bridge", lambda: pytest.fail)
+    white = 2**bits - 1
+    values = np.array([[0, white // 2], [white - white // 8, white]], np.uint16)
+    if kind == "raw":
+        rgb = to_rgb(Message(2, 2, "mono16", 0, 4, array.array("B", values.tobytes())))
+    else:
+        png = cv2.imencode(".png", values)[1].tobytes()
+        rgb = image_conversion.compressed_to_rgb(array.array("B", png), "mono16; png compressed")
+    assert rgb[..., 0] == pytest.approx(np.array([[0, 127], [223, 255]]), abs=1)
+    assert (rgb == rgb[..., :1]).all()
+
+
 def test_a_small_message_that_unpacks_to_gigabytes_is_refused_before_decoding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

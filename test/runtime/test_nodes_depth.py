@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import array
 import math
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import cv2
 import numpy as np
 import pytest
 import ros_helpers
@@ -16,11 +18,25 @@ ros_helpers.need_ros()
 
 import rclpy  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
+from geometry_msgs.msg import (  # noqa: E402
+    PoseWithCovarianceStamped,
+    Quaternion,
+    TransformStamped,
+    Vector3,
+)
+from rclpy.executors import SingleThreadedExecutor  # noqa: E402
 from rclpy.qos import qos_profile_sensor_data  # noqa: E402
 from ros_fixtures import REQUEST  # noqa: E402
 from ros_helpers import Client, isolate, picture, wait_until  # noqa: E402
-from sensor_msgs.msg import CameraInfo, Image, RegionOfInterest  # noqa: E402
+from sensor_msgs.msg import (  # noqa: E402
+    CameraInfo,
+    CompressedImage,
+    Image,
+    PointCloud2,
+    RegionOfInterest,
+)
 
+from clue_ros.dialogue.types import Box  # noqa: E402
 from clue_ros.errors import NoPoseError  # noqa: E402
 from clue_ros.nodes import image_source_node  # noqa: E402
 from clue_ros.nodes.depth import (  # noqa: E402
@@ -29,10 +45,12 @@ from clue_ros.nodes.depth import (  # noqa: E402
     DepthSubscriber,
     FrameDepth,
     info_topic,
-    metres,
     pinhole,
 )
+from clue_ros.nodes.depth_image import metres  # noqa: E402
 from clue_ros.nodes.image_conversion import fill_image  # noqa: E402
+from clue_ros.nodes.pose_from_depth import Place, quaternion  # noqa: E402
+from clue_ros.nodes.transforms import BODY, Transforms  # noqa: E402
 
 WALL = 0.8  # metres from the camera to all that it sees
 WIDTH, HEIGHT = 160, 120
@@ -99,6 +117,94 @@ def test_a_broken_depth_image_is_refused_in_words(change: dict[str, Any], words:
         metres(image, 0.1, 10.0)
 
 
+def compressed_bytes(picture: Any) -> Any:
+    return array.array("B", 12 * b"\0" + cv2.imencode(".png", picture)[1].tobytes())
+
+
+def compressed(counts: Any, encoding: str = "16UC1", numbers: tuple[float, float] = (0, 0)) -> Any:
+    """A message of the transport compressedDepth: 12 bytes, then a PNG."""
+    png = cv2.imencode(".png", counts)[1].tobytes()
+    data = struct.pack("<iff", 0, *numbers) + png
+    message = CompressedImage(
+        format=f"{encoding}; compressedDepth png", data=array.array("B", data)
+    )
+    message.header = wall().header
+    return message
+
+
+def test_compressed_depth_is_a_png_behind_twelve_bytes() -> None:
+    counts = np.array([[0, 99, 100], [1500, 10000, 10001]], np.uint16)
+    expected = metres(message(counts, "16UC1"), 0.1, 10.0)
+    assert metres(compressed(counts), 0.1, 10.0) == pytest.approx(expected, nan_ok=True)
+    # Inverse depths, as image_transport_plugins quantises 32FC1 (quantization 100, to 10 m).
+    scale = 100.0 * 101.0
+    offset = 1.0 - scale / 10.0
+    depth = np.array([[0.5, 1.0, 9.0]])
+    packed = compressed((scale / depth + offset).astype(np.uint16), "32FC1", (scale, offset))
+    assert metres(packed, 0.1, 20.0) == pytest.approx(depth, rel=0.01)
+    none = metres(compressed(np.zeros((2, 2), np.uint16), "32FC1", (scale, offset)), 0.1, 20.0)
+    assert np.isnan(none).all()
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"format": "16UC1; compressedDepth rvl"}, "as PNG"),
+        ({"format": "16UC1; jpeg compressed"}, "compressedDepth"),
+        ({"format": "rgb8; compressedDepth png"}, "want 16UC1 or 32FC1"),
+        ({"data": array.array("B", b"0123456789")}, "10 bytes"),
+        ({"data": array.array("B", 12 * b"0" + b"\x89PNG nothing")}, "broken"),
+        ({"data": compressed_bytes(np.zeros((4, 4), np.uint8))}, "16 bits"),
+    ],
+)
+def test_compressed_depth_of_another_kind_is_refused_in_words(
+    change: dict[str, Any], words: str
+) -> None:
+    packed = compressed(np.ones((4, 4), np.uint16))
+    for name, value in change.items():
+        setattr(packed, name, value)
+    with pytest.raises(NoPoseError, match=words):
+        metres(packed, 0.1, 10.0)
+
+
+@pytest.mark.parametrize("unit", [0.000125, 0.0002])
+def test_a_count_is_depth_unit_metres(unit: float) -> None:
+    counts = np.array([[round(0.8 / unit)]], np.uint16)
+    for depth in (message(counts, "16UC1"), compressed(counts)):
+        assert metres(depth, 0.1, 10.0, unit) == pytest.approx(0.8, abs=unit)
+    assert metres(wall(), 0.1, 10.0, unit) == pytest.approx(WALL), "metres stay metres"
+
+
+# As a driver wrote it that had not loaded its calibration, and one whose D was read as K.
+UNFILLED = [772.8685, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 6.9e-310, 2.5e-323]
+SQUARE = [500.0, 0.0, 239.5, 0.0, 500.0, 239.5, 0.0, 0.0, 1.0]
+RATIONAL = [0.3338, -0.03908, -7.1e-05, -1.8e-05, -0.0015, 0.6651, -0.00981, -0.00932]
+
+
+@pytest.mark.parametrize(
+    ("k", "d", "words"),
+    [
+        (UNFILLED, [0.0] * 5, "772.9 and 1 pixels"),
+        ([500.0, 0.0, 0.0, 0.0, 500.0, 239.5, 0.0, 0.0, 1.0], [], "principal point, 0 239.5"),
+        ([500.0, 0.0, 239.5, 0.0, 500.0, 700.0, 0.0, 0.0, 1.0], [], "480x480"),
+        (SQUARE, [-1200.0, 3400.0, 150.0, -80.0, 900.0], "D cannot be undone"),
+    ],
+)
+def test_a_calibration_that_no_camera_has_gives_no_pose(
+    k: list[float], d: list[float], words: str
+) -> None:
+    info = CameraInfo(width=480, height=480, k=k, d=d, distortion_model="plumb_bob")
+    with pytest.raises(NoPoseError, match=words):
+        pinhole(info, rectified=False)
+
+
+def test_a_rational_model_with_fourteen_coefficients_works() -> None:
+    d = [*RATIONAL, 0.0, 0.0, 0.0, 0.0, 0.000197, -0.000532]
+    info = CameraInfo(width=480, height=480, k=SQUARE, d=d, distortion_model="rational_polynomial")
+    x, y = np.meshgrid(np.linspace(0, 479, 9), np.linspace(0, 479, 9))
+    assert np.isfinite(pinhole(info, rectified=False).rays(x, y)).all()
+
+
 def test_camera_info_counts_with_its_region_and_binning() -> None:
     info = image_source_node.from_fov(640, 480, 60.0)
     whole = pinhole(info, rectified=False)
@@ -110,6 +216,9 @@ def test_camera_info_counts_with_its_region_and_binning() -> None:
     info.d = [0.1, 0.0, 0.0, 0.0, 0.0]
     assert pinhole(info, rectified=False).distortion
     assert not pinhole(info, rectified=True).distortion
+    far = RegionOfInterest(x_offset=600, y_offset=400, width=40, height=80)
+    info.roi, info.binning_x, info.binning_y = far, 1, 1
+    assert pinhole(info, rectified=False).cx < 0, "the middle may lie outside of a region"
     with pytest.raises(NoPoseError, match="calibrate"):
         pinhole(CameraInfo(width=640, height=480), rectified=False)
 
@@ -198,6 +307,173 @@ def test_depth_of_another_time_or_camera_is_refused_in_words(depths: DepthSubscr
     depths.put_info(calibration("another_frame"))
     with pytest.raises(NoPoseError, match="camera_info is in the frame 'another_frame'"):
         follow(depths, SECOND).locator(WIDTH, HEIGHT)
+
+
+# The frame of the poses.
+
+BOX = Box(40, 30, 120, 90)
+
+
+class Eye:
+    """A subscriber that has seen a wall 0.8 m away, with parameters of its own."""
+
+    def __init__(self, node: Any, frame: str, **settings: Any) -> None:
+        self.transforms, self._frame = Transforms(), frame
+        self.depths = DepthSubscriber(lambda: DepthSettings(**settings), transforms=self.transforms)
+        self.depths.open(node, None)
+        self.depths.put_info(calibration(frame))
+        self.depths.put(wall(SECOND, frame))
+
+    def place(self) -> Place:
+        """Locate the middle of the picture."""
+        return follow(self.depths, SECOND, self._frame).locator(WIDTH, HEIGHT)(BOX)
+
+
+@pytest.fixture
+def eyes(subscriber: Any) -> Iterator[Callable[..., Eye]]:
+    made: list[Eye] = []
+
+    def make(frame: str = "eye_optical_frame", **settings: Any) -> Eye:
+        made.append(Eye(subscriber, frame, **settings))
+        return made[-1]
+
+    yield make
+    for eye in made:
+        eye.depths.close()
+
+
+def test_a_pose_is_in_the_images_frame_as_that_one_is_said_to_be(eyes: Callable[..., Eye]) -> None:
+    optical = eyes().place()
+    assert (optical.frame, optical.position[2]) == ("", pytest.approx(WALL, abs=0.01))
+    assert eyes("eye_link", optical_frame="given").place().position == pytest.approx(
+        optical.position
+    )
+    body = eyes("eye_link", optical_frame="convert").place()
+    x, y, z = optical.position
+    assert body.frame == "eye_link"
+    assert body.position == pytest.approx([z, -x, -y])
+    # A name that says nothing is taken as given; tf tells of an optical frame beside it.
+    eye = eyes("eye_link")
+    assert eye.place().position == pytest.approx(optical.position)
+    q = dict(zip("xyzw", quaternion(BODY), strict=True))
+    beside = TransformStamped(child_frame_id="eye_optical")
+    beside.header.frame_id, beside.transform.rotation = "eye_link", Quaternion(**q)
+    eye.transforms.put([beside], fixed=True)
+    assert eye.place().position == pytest.approx(body.position)
+
+
+def test_a_frame_that_may_be_no_optical_one_is_warned_of_once(
+    eyes: Callable[..., Eye], capfd: pytest.CaptureFixture[str]
+) -> None:
+    for frame, words in (("", "empty frame_id"), ("eye_link", "'eye_link', does not say")):
+        eye = eyes(frame)
+        for _ in range(2):
+            eye.place()
+        assert capfd.readouterr().err.count(words) == 1
+    for frame, setting in (("eye_optical_frame", "auto"), ("eye_link", "given")):
+        eyes(frame, optical_frame=setting).place()
+        assert "frame" not in capfd.readouterr().err
+
+
+def test_poses_are_published_in_the_target_frame_or_the_reason_is_given(
+    eyes: Callable[..., Eye],
+) -> None:
+    optical = eyes().place()
+    eye = eyes(target_frame="base_link")
+    with pytest.raises(NoPoseError, match="target_frame 'base_link': tf has no frame"):
+        eye.place()
+    above = TransformStamped(child_frame_id="eye_optical_frame")
+    above.header.frame_id = "base_link"
+    above.transform.translation = Vector3(x=0.1, y=0.2, z=0.3)
+    above.transform.rotation = Quaternion(x=1.0, w=0.0)  # it looks down
+    above.header.stamp.sec = 1
+    eye.transforms.put([above], fixed=False)
+    place = eye.place()
+    x, y, z = optical.position
+    assert place.frame == "base_link"
+    assert place.position == pytest.approx([0.1 + x, 0.2 - y, 0.3 - z])
+    assert eyes("base_link", target_frame="base_link").place().frame == ""
+    with pytest.raises(NoPoseError, match="empty frame_id"):
+        eyes("", target_frame="base_link").place()
+
+
+def test_the_transform_of_an_image_is_kept_as_long_as_its_dialogue(
+    eyes: Callable[..., Eye],
+) -> None:
+    eye = eyes(target_frame="base_link")
+    step = TransformStamped(child_frame_id="eye_optical_frame")
+    step.header.frame_id, step.header.stamp.sec = "base_link", 1
+    step.transform.rotation = Quaternion(w=1.0)
+    eye.transforms.put([step], fixed=False)
+    depth = follow(eye.depths, SECOND, "eye_optical_frame")
+    first = depth.locator(WIDTH, HEIGHT)(BOX)
+    step.header.stamp.sec = 1000
+    step.transform.translation.x = 5.0
+    eye.transforms.put([step], fixed=False)  # tf has forgotten the time of the image
+    assert depth.locator(WIDTH, HEIGHT)(BOX).position == pytest.approx(first.position)
+
+
+def test_depth_that_is_registered_under_another_name_is_taken_where_it_is_said(
+    eyes: Callable[..., Eye],
+) -> None:
+    for registered in (False, True):
+        eye = eyes("depth_frame", depth_registered=registered)
+        depth = follow(eye.depths, SECOND, "eye_optical_frame")
+        if registered:
+            assert depth.locator(WIDTH, HEIGHT)(BOX).position[2] == pytest.approx(WALL, abs=0.01)
+        else:
+            with pytest.raises(NoPoseError, match="set the parameter depth_registered"):
+                depth.locator(WIDTH, HEIGHT)
+
+
+def test_compressed_depth_is_subscribed_where_only_it_exists(subscriber: Any) -> None:
+    depths = DepthSubscriber(DepthSettings)
+    depths.open(subscriber, None)
+    heard: list[str] = []
+    packed = compressed(np.full((HEIGHT, WIDTH), int(WALL * 1000), np.uint16))
+
+    def received() -> bool:
+        rclpy.spin_once(subscriber, executor=executor, timeout_sec=0.02)
+        depths.follow_publishers()
+        source.publish(packed if source is squeezed else wall(SECOND, "eye"))
+        count, heard[:] = depths.count, [depths.lacks()["depth"]]
+        return count > 0
+
+    executor = SingleThreadedExecutor(context=subscriber.context)
+    squeezed = subscriber.create_publisher(
+        CompressedImage, "depth/compressedDepth", qos_profile_sensor_data
+    )
+    assert "nobody publishes /depth" in depths.lacks()["depth"]
+    source = squeezed
+    wait_until(received, "compressed depth")
+    assert heard == ["comes on /depth/compressedDepth"]
+    depths.put_info(calibration())
+    place = follow(depths, SECOND).locator
+    with pytest.raises(NoPoseError, match="depth_slop"):  # its stamp is 0: it is this message
+        place(WIDTH, HEIGHT)
+    raw = subscriber.create_publisher(Image, "depth", qos_profile_sensor_data)
+    source = raw
+    wait_until(lambda: received() and heard == ["comes on /depth"], "raw depth, which is better")
+    depths.close()
+    assert depths.lacks() == dict.fromkeys(("depth", "calibration"), "not subscribed")
+    for publisher in (squeezed, raw):
+        subscriber.destroy_publisher(publisher)
+
+
+def test_diagnostics_say_what_depth_and_calibration_lack(subscriber: Any) -> None:
+    off = DepthSubscriber(lambda: DepthSettings(use_depth=False))
+    off.open(subscriber, None)
+    assert off.lacks()["depth"] == "off (use_depth is false)"
+    depths = DepthSubscriber(DepthSettings)
+    depths.open(subscriber, None)
+    lacks = depths.lacks()
+    assert lacks["depth"] == "nobody publishes /depth: no poses"
+    assert lacks["calibration"] == "nobody publishes /camera_info: no poses"
+    depths.put_info(CameraInfo(width=480, height=480, k=UNFILLED))
+    assert "calibrate the camera" in depths.lacks()["calibration"]
+    depths.put_info(calibration())
+    assert depths.lacks()["calibration"] == "comes on /camera_info"
+    depths.close()
 
 
 def test_what_is_missing_is_named(subscriber: Any) -> None:
@@ -359,6 +635,23 @@ def test_markers_show_where_the_object_is(client: Client, eye: RgbdCamera) -> No
     assert (box.header, box.pose) == (target.header, target.pose.pose)
 
 
+def test_planners_get_a_grasp_and_the_objects_points(client: Client, eye: RgbdCamera) -> None:
+    grasps = client.listen(PoseWithCovarianceStamped, "perception/grasp_pose", 10)
+    clouds = client.listen(PointCloud2, "perception/object_cloud", 10)
+    target = wait_until(
+        lambda: (t := client.ground(REQUEST).grounding.target) and grasps and clouds and t,
+        "a grasp and a cloud",
+    )
+    grasp, cloud = grasps[-1], clouds[-1]
+    assert grasp.header.frame_id == cloud.header.frame_id == target.pose.header.frame_id
+    at = target.pose.pose.position
+    assert grasp.pose.pose.position.z == pytest.approx(at.z, abs=0.01)
+    assert np.array(grasp.pose.covariance).reshape(6, 6)[2, 2] > 0
+    points = np.frombuffer(cloud.data, "<f4").reshape(-1, 3)
+    assert len(points) == cloud.width >= 12
+    assert points[:, 2] == pytest.approx(WALL, abs=0.01)
+
+
 def test_masks_come_only_where_they_are_asked_for(client: Client, eye: RgbdCamera) -> None:
     client.set(masks=False)
     target = client.ground(REQUEST).grounding.target
@@ -403,6 +696,23 @@ def test_depth_of_another_time_or_frame_or_none_is_said(client: Client, eye: Rgb
     wait_until(lambda: "test_depth_camera" in reason(), "depth in another frame")
     eye.frame = "test_camera"
     wait_until(lambda: reason() == "", "a pose again")
+
+
+def test_a_simulators_body_frame_is_converted(client: Client, eye: RgbdCamera) -> None:
+    assert "deactivate" in client.set(optical_frame="convert")
+    assert client.transition("deactivate")
+    assert client.set(optical_frame="convert") == ""
+    try:
+        assert client.transition("activate")
+        target = wait_until(
+            lambda: (t := client.ground(REQUEST).grounding.target).has_pose and t, "a pose"
+        )
+        assert target.pose.pose.position.x == pytest.approx(WALL, abs=0.01)
+        assert target.pose.header == target.header
+    finally:
+        assert client.transition("deactivate")
+        assert client.set(optical_frame="auto") == ""
+        assert client.transition("activate")
 
 
 def test_depth_can_be_left_out(client: Client, eye: RgbdCamera) -> None:

@@ -10,9 +10,19 @@ import ros_helpers
 
 ros_helpers.need_ros()
 
+import rclpy  # noqa: E402
+from clue_msgs.msg import DialogueState  # noqa: E402
 from diagnostic_msgs.msg import DiagnosticStatus  # noqa: E402
+from ros_helpers import wait_until  # noqa: E402
 
-from clue_ros.nodes.diagnostics import Health, level, model_values  # noqa: E402
+from clue_ros.nodes.diagnostics import (  # noqa: E402
+    TWIN_AFTER,
+    Health,
+    Others,
+    level,
+    model_values,
+)
+from clue_ros.nodes.topics import LATEST  # noqa: E402
 
 OK, WARN, ERROR = DiagnosticStatus.OK, DiagnosticStatus.WARN, DiagnosticStatus.ERROR
 TIMEOUT = 5.0  # seconds
@@ -66,3 +76,28 @@ def test_a_wrappers_diagnostics_show_how_its_language_model_answers() -> None:
     assert model_values(clue) == {"device": "cpu", "model memory (MB)": "3"}
     clue.answer_counts = Counter({"point": 4, "out of range": 1})
     assert model_values(clue)["answers of the language model"] == "point 4, out of range 1"
+
+
+def test_another_perception_on_the_same_topics_is_noticed(executor: Any) -> None:
+    def perception(name: str, namespace: str = "") -> Any:
+        node = rclpy.create_node(name, namespace=namespace, context=executor.context)
+        node.create_publisher(DialogueState, "dialogue_state", LATEST)
+        return node
+
+    now = [0.0]
+    own, apart = perception("perception"), perception("perception", "left")
+    others = Others(own, lambda: now[0])
+    wait_until(lambda: own.count_publishers("/left/dialogue_state"), "the other namespace")
+    assert others.found() == ()
+    second = perception("second")
+    wait_until(lambda: others.found() == ("/second",), "the second one")
+    second.destroy_node()
+    wait_until(lambda: others.found() == (), "its end")
+    # One of the same name may be a process that was killed and that DDS has not forgotten yet.
+    twin = perception("perception")
+    wait_until(lambda: own.count_publishers("/dialogue_state") == 2, "the twin")
+    assert others.found() == ()
+    now[0] += TWIN_AFTER + 1
+    assert others.found() == ("/perception",)
+    for node in (own, apart, twin):
+        node.destroy_node()

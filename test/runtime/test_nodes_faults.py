@@ -25,7 +25,6 @@ from security_policy import differences  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
 
 from clue_ros.memory import resident  # noqa: E402
-from clue_ros.nodes.topics import REQUESTS  # noqa: E402
 
 ACTION = "ground_with_dialogue"
 Result, State = GroundWithDialogue.Result, GroundWithDialogue.Feedback
@@ -241,14 +240,15 @@ def test_of_fifty_goals_at_once_one_runs_and_the_others_are_told_busy(client: Cl
 
 
 class Fifty:
-    """Goals sent one after the other without waiting; `results` fills as they end."""
+    """Goals sent one after the other without waiting, from a client that keeps 10 replies.
+
+    `results` fills as they end.
+    """
 
     def __init__(self, client: Client) -> None:
         self.results: list[Any] = []
         image = client.image()
-        services = ("goal_service_qos_profile", "result_service_qos_profile")
-        deep = dict.fromkeys(services, REQUESTS)  # a client of its own would lose them, too
-        self._client = action_client(client.node, GroundWithDialogue, ACTION, **deep)
+        self._client = action_client(client.node, GroundWithDialogue, ACTION)
         assert self._client.wait_for_server(ros_helpers.TIMEOUT)
         for number in range(FIFTY):
             goal = GroundWithDialogue.Goal(expression=f"{REQUEST} {number}", image=image)
@@ -267,10 +267,14 @@ def test_of_fifty_calls_at_once_none_is_lost(client: Client) -> None:
     from clue_msgs.srv import Ground
 
     request = Ground.Request(expression=REQUEST, image=client.image(), force_grounding=True)
-    service = client.node.create_client(Ground, "ground", qos_profile=REQUESTS)
+    service = client.node.create_client(Ground, "ground")  # it keeps 10 responses
     assert service.wait_for_service(ros_helpers.TIMEOUT)
-    futures = [service.call_async(request) for _ in range(FIFTY)]
-    wait_until(lambda: all(future.done() for future in futures), "every response")
+    futures: list[Any] = []
+    for _ in range(FIFTY):
+        client.node.executor.create_task(lambda: futures.append(service.call_async(request)))
+    wait_until(
+        lambda: len(futures) == FIFTY and all(future.done() for future in futures), "every response"
+    )
     codes = [future.result().error_code for future in futures]
     assert set(codes) <= {Result.NONE, Result.BUSY}
     assert Result.NONE in codes

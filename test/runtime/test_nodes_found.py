@@ -17,6 +17,7 @@ import rclpy  # noqa: E402
 from rclpy.executors import SingleThreadedExecutor  # noqa: E402
 from sensor_msgs.msg import Image  # noqa: E402
 from solids import CAMERA, Scene, on_table, scene  # noqa: E402
+from std_msgs.msg import Header  # noqa: E402
 
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Grounding, Peak, Question  # noqa: E402
 from clue_ros.errors import ModelError  # noqa: E402
@@ -109,6 +110,18 @@ def test_candidates_have_the_peaks_scores_and_masks_and_the_depths_places() -> N
     assert (message.mask.width, message.mask.height, message.mask.encoding) == (640, 480, "mono8")
     assert message.has_pose
     assert message.size.z == pytest.approx(0.06, abs=0.003)
+
+
+def test_a_pose_says_its_own_frame() -> None:
+    moved = by_depth(PEAKS[0].box).moved(np.eye(3), np.array([1.0, 0.0, 0.0]), "base_link")
+    header = Header(frame_id="eye")
+    header.stamp.sec = 7
+    message = object_msg(Source(header, 640, 480), LocatedObject(PEAKS[0].box, place=moved))
+    assert (message.header.frame_id, message.pose.header.frame_id) == ("eye", "base_link")
+    assert message.pose.header.stamp == header.stamp
+    assert message.pose.pose.position.x == pytest.approx(BLOCK.middle[0] + 1, abs=0.003)
+    without = object_msg(Source(header, 640, 480), LocatedObject(PEAKS[0].box))
+    assert without.pose.header == header
 
 
 def test_a_groundings_mask_is_its_places() -> None:

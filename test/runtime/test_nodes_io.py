@@ -25,7 +25,7 @@ from clue_ros.errors import (  # noqa: E402
     BadImageError,
 )
 from clue_ros.nodes import image_source_node  # noqa: E402
-from clue_ros.nodes.depth import metres  # noqa: E402
+from clue_ros.nodes.depth_image import metres  # noqa: E402
 from clue_ros.nodes.image_conversion import compressed_to_rgb, to_rgb  # noqa: E402
 from clue_ros.nodes.image_source_node import load_depth, open_source  # noqa: E402
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,7 +42,7 @@ sys.exit(service.run())
 """
 
 
-@contextmanager
+@contextlib.contextmanager
 def launched(log: Path, arguments: list[str]) -> Iterator[Path]:
     """Run the launch file, with its output in `log`; it ends on SIGINT and without a traceback."""
     with log.open("wb") as file:
@@ -94,6 +94,68 @@ def test_a_wrong_value_ends_the_launch_with_one_line() -> None:
     lines = [line for line in (done.stdout + done.stderr).splitlines() if "INFO" not in line]
     (line,) = lines
     assert line.endswith("voice:=yes is not possible; allowed: true or false")
+
+
+def test_an_unknown_argument_ends_the_launch_and_is_named() -> None:
+    command = [sys.executable, "-c", RUN, str(LAUNCH), "treshold:=0.4"]
+    done = subprocess.run(command, capture_output=True, text=True, env=isolate(), check=False)
+    assert done.returncode == 1
+    lines = [line for line in (done.stdout + done.stderr).splitlines() if "INFO" not in line]
+    (line,) = lines
+    assert "treshold is no argument of clue.launch.py: do you mean threshold?" in line
+
+
+def test_arguments_reach_perceptions_parameters(tmp_path: Path) -> None:
+    from rcl_interfaces.srv import GetParameters
+
+    given = {
+        "threshold": ("threshold", "0.4"),
+        "max_questions": ("max_questions", "2"),
+        "masks": ("masks", "True"),
+        "depth_unit": ("depth_unit", "0.000125"),
+        "target_frame": ("target_frame", "base_link"),
+        "reliability": ("image_reliability", "reliable"),
+    }
+    arguments = [f"{name}:={value}" for name, (_, value) in given.items()]
+    with (
+        launched(tmp_path / "launch.log", ["autostart:=false", *arguments]),
+        ros_client("launch_tester") as client,
+    ):
+        service = client.node.create_client(GetParameters, "/perception/get_parameters")
+        request = GetParameters.Request(names=[parameter for parameter, _ in given.values()])
+        values = client.call(service, request).values
+        assert [v.double_value for v in values[:1]] + [values[1].integer_value] == [0.4, 2]
+        assert (values[2].bool_value, values[3].double_value) == (True, 0.000125)
+        assert [v.string_value for v in values[4:]] == ["base_link", "reliable"]
+
+
+def test_no_node_outlives_a_launch_that_is_terminated(tmp_path: Path) -> None:
+    log = tmp_path / "launch.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-c", RUN, str(LAUNCH), "autostart:=false", "console:=true"],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            env=isolate(),
+        )
+    started = "process started with pid ["
+    wait_until(lambda: log.read_text().count(started) == 2, "both processes")
+    pids = [int(part.split("]")[0]) for part in log.read_text().split(started)[1:]]
+    wait_until(lambda: supervised(pids[0]), "the supervisor's node")
+    pids.append(supervised(pids[0]))
+    process.terminate()
+    process.wait(TIMEOUT)
+
+    def gone(pid: int) -> bool:
+        stat = Path(f"/proc/{pid}/stat")
+        return not stat.exists() or ") Z " in stat.read_text()
+
+    try:
+        wait_until(lambda: all(gone(pid) for pid in pids), "the nodes to end")
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def test_two_instances_wait_for_their_manager_in_their_namespaces(tmp_path: Path) -> None:

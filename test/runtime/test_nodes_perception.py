@@ -17,6 +17,7 @@ import ros_helpers
 
 ros_helpers.need_ros()
 
+import rclpy  # noqa: E402
 from action_msgs.msg import GoalStatus  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
 from rclpy.qos import DurabilityPolicy, QoSProfile  # noqa: E402
@@ -25,7 +26,7 @@ from ros_helpers import Client, Process, picture, wait_until  # noqa: E402
 from visualization_msgs.msg import Marker, MarkerArray  # noqa: E402
 
 from clue_ros.nodes.image_conversion import fill_image  # noqa: E402
-from clue_ros.nodes.topics import Perception  # noqa: E402
+from clue_ros.nodes.topics import OptionalOutput, Perception, interfaces  # noqa: E402
 
 Result = GroundWithDialogue.Result
 
@@ -94,6 +95,26 @@ def test_no_camera_is_no_image_and_the_warning_names_the_topic(
     assert shared.ground(REQUEST, image=shared.image()).error_code == Result.NONE
 
 
+def test_another_perception_is_warned_of_and_depth_is_reported(
+    shared: Client, node: Process
+) -> None:
+    from clue_msgs.msg import DialogueState
+
+    statuses = shared.heard["/diagnostics"]
+    second = rclpy.create_node("second", context=shared.node.context)
+    second.create_publisher(DialogueState, "dialogue_state", 1)
+    warning = "another perception has the same topics: /second"
+    wait_until(lambda: warning in node.text(), "the warning about the second one")
+    shared.clear()
+    wait_until(lambda: statuses and warning in statuses[-1].status[0].message, "it in diagnostics")
+    assert statuses[-1].status[0].level == b"\x01"  # WARN
+    values = {value.key: value.value for value in statuses[-1].status[0].values}
+    assert values["depth"] == "nobody publishes /depth: no poses"
+    assert values["calibration"] == "nobody publishes /camera_info: no poses"
+    second.destroy_node()
+    wait_until(lambda: warning not in statuses[-1].status[0].message, "its end")
+
+
 # Names.
 
 OF_EVERY_NODE = r"/(rosout|parameter_events|perception/transition_event)|.*/_action/.*"
@@ -118,13 +139,16 @@ def test_the_documents_name_what_the_node_has(client: Client, document: str) -> 
         }
 
     told = documented(document, "in")
-    # The one of the two image topics that image_transport chooses.
-    assert told.pop("/image/compressed").startswith("sensor_msgs")
+    # Of image and depth one transport is subscribed to; of tf what the parameters need.
+    for name in ("/image/compressed", "/depth/compressedDepth", "/tf"):
+        told.pop(name)
+    if Perception.TF_STATIC.missing:
+        told.pop("/tf_static")
     heard = client.node.get_subscriber_names_and_types_by_node
     wait_until(lambda: set(real(heard)) == set(told), f"the inputs {sorted(told)}")
     outputs = real(client.node.get_publisher_names_and_types_by_node)
     wanted = documented(document, "out")
-    for topic in (Perception.DETECTIONS, Perception.DETECTIONS_3D, Perception.ANNOTATIONS):
+    for topic in (t for t in interfaces("perception") if isinstance(t, OptionalOutput)):
         kind = wanted.pop(f"/perception{topic.name[1:]}")
         found = outputs.pop(f"/perception{topic.name[1:]}", "")
         assert found == ("" if topic.missing else kind)

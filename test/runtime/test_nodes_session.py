@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -39,9 +40,12 @@ GROUNDING = Grounding(Box(1, 2, 3, 4), "block", 0.8, ESTIMATE)
 
 
 class FakeView:
-    """Knows its size."""
+    """Knows its image and its size."""
 
     width, height = 160, 120
+
+    def __init__(self, image: Any) -> None:
+        self.image = image
 
 
 class FakeClue:
@@ -53,9 +57,9 @@ class FakeClue:
         self.may_go_on.set()
         self.at_work = threading.Event()
 
-    def look(self, _image: Any) -> FakeView:
+    def look(self, image: Any) -> FakeView:
         """Look at anything."""
-        return FakeView()
+        return FakeView(image)
 
     def reply(self, _view: Any, _dialogue: Dialogue, *, force_grounding: bool) -> Any:
         """Give the next reply, once the test lets it."""
@@ -184,6 +188,24 @@ def test_nobody_names_another_thing_after_one_that_is_not_there(
     assert run(executor, start(FakeClue(missing)).one_shot(force=False)) == missing
     outcome = run(executor, start(FakeClue(missing), timeout=0.3).run())
     assert outcome == Outcome("NOT_FOUND", "I don't see a banana.")
+
+
+def test_where_the_picture_changes_at_each_look_nothing_is_pointed_at(
+    executor: MultiThreadedExecutor, worker: Worker
+) -> None:
+    def frame(seed: int) -> Frame:
+        message = fill_image(Image(), picture(seed=seed), "rgb8")
+        return Frame(message, time.monotonic() - 9.0)
+
+    seeds = iter(range(1, 100))
+    clue = FakeClue(*4 * [Grounding(Box(10, 10, 110, 110), "noise", 0.8, ESTIMATE)])
+    limits = Limits(3, TIMEOUT, max_age_at_result=0.5)
+    newest = lambda: frame(next(seeds))  # noqa: E731
+    session = Session("id", "pick the mug", frame(0), limits, clue, worker, executor, newest=newest)
+    outcome = run(executor, session.run())
+    assert (outcome.code, outcome.grounding) == ("STALE_IMAGE", None)
+    assert "changed 3 times" in outcome.message
+    assert clue.replies == []
 
 
 def test_one_shot_returns_the_question_or_is_forced_to_point(

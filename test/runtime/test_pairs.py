@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from clue_ros.console.pair_lobby import GRACE_SECONDS, MAX_PEOPLE, Lobby
+from clue_ros.console.pair_lobby import (
+    GRACE_SECONDS,
+    MAX_AGREED,
+    MAX_PEOPLE,
+    FullError,
+    Lobby,
+)
 from clue_ros.console.pair_rows import PictureQueue, RowStore, default_consent, read_consent
 from clue_ros.console.pairs import (
     MAX_ROUNDS,
@@ -327,12 +333,34 @@ def test_nothing_is_allowed_before_consent_to_the_text_of_now(lobby: Lobby) -> N
 
 
 def test_the_lobby_is_limited(lobby: Lobby) -> None:
+    version = default_consent().version
+    lobby.consent("late", version, 0)
     for number in range(MAX_PEOPLE):
-        lobby.consent(str(number), default_consent().version, 0)
+        lobby.consent(str(number), version, 0)
+        lobby.connect(str(number), 0)
+        lobby.disconnect(str(number), 0)
     with pytest.raises(PairError, match="try again later"):
-        lobby.consent("one more", default_consent().version, 0)
-    lobby.tick(GRACE_SECONDS + 1)  # none of them came
-    lobby.consent("one more", default_consent().version, 0)
+        lobby.consent("one more", version, 0)
+    with pytest.raises(FullError, match="try again later"):
+        lobby.connect("late", 1)
+    lobby.tick(GRACE_SECONDS + 1)  # nobody came back
+    lobby.consent("one more", version, GRACE_SECONDS + 1)
+    lobby.connect("one more", GRACE_SECONDS + 1)
+    assert lobby.people == 1
+
+
+def test_who_agrees_and_does_not_come_takes_no_seat(lobby: Lobby) -> None:
+    version = default_consent().version
+    for number in range(MAX_AGREED + 10):
+        lobby.consent(f"nobody {number}", version, 0)
+    assert lobby.people == 0
+    assert not lobby.knows("nobody 9")  # forgotten for a later one
+    assert lobby.knows("nobody 10")
+    enter(lobby, "ann")
+    enter(lobby, "bob")
+    assert lobby.view("ann")["stage"] == "pair"
+    lobby.consent("later", version, GRACE_SECONDS + 1)
+    assert not lobby.knows("nobody 10")
 
 
 def test_roles_swap_after_a_picture_when_both_take_either(lobby: Lobby) -> None:
@@ -491,7 +519,7 @@ def test_whatever_five_people_do_the_lobby_stays_whole(lobby: Lobby, out: Path) 
         except ClueError:
             refused += 1
         lobby.tick(now)
-        views = {person: lobby.view(person) for person in people if lobby.knows(person)}
+        views = {person: lobby.view(person) for person in people if lobby.has_seat(person)}
         sessions: dict[str, list[str]] = {}
         for seen in views.values():
             if seen["stage"] == "pair":

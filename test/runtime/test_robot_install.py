@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import venv
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -132,7 +132,9 @@ print(json.dumps(failed))
     }
 
 
-def test_perception_grounds_over_dds(tmp_path: Path) -> None:
+def test_perception_grounds_over_dds(
+    tmp_path: Path, asked_by_openvino: Callable[[], list[str]]
+) -> None:
     perception = ros_helpers.Process("perception", tmp_path / "log", parameters={"autostart": True})
     try:
         ros_helpers.wait_until(lambda: "active, looking" in perception.text(), "perception")
@@ -143,6 +145,7 @@ def test_perception_grounds_over_dds(tmp_path: Path) -> None:
         assert reply.grounding.target.box.x_min > pixels.shape[1] / 2
     finally:
         assert perception.stop() == 0
+    assert asked_by_openvino() == []
 
 
 def test_clue_ground_points() -> None:

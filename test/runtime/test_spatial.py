@@ -22,7 +22,8 @@ from solids import (
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import NoPoseError
 from clue_ros.nodes.grasp_example_node import grasp_from_above
-from clue_ros.nodes.pose_from_depth import Array, Pinhole, Place, locate, quaternion, rotation
+from clue_ros.nodes.pinhole import Array, Pinhole
+from clue_ros.nodes.pose_from_depth import Place, locate, quaternion, rotation
 
 SIZE = (640, 480)
 BRICK = (0.12, 0.05, 0.06)
@@ -208,6 +209,43 @@ def test_an_object_that_fills_the_image_is_placed_too() -> None:
     assert found.position == pytest.approx([0, 0, 0.35], abs=0.003)
 
 
+# Uncertainty, and other frames.
+
+
+def test_a_pose_is_least_sure_along_the_line_of_sight_and_about_a_square_objects_normal() -> None:
+    long, near_by = place(scene(*on_table(45, BRICK, 30))), on_table(45, (0.05, 0.05, 0.05), 0)
+    square = place(scene(*near_by))
+    sight = long.position / np.linalg.norm(long.position)
+    spread = long.covariance[:3, :3]
+    assert sight @ spread @ sight == pytest.approx(np.linalg.eigvalsh(spread)[-1])
+    assert np.sqrt(sight @ spread @ sight) == pytest.approx(0.003, abs=0.002)
+    assert np.allclose(long.covariance, long.covariance.T)
+    assert (np.linalg.eigvalsh(long.covariance) > 0).all()
+    normal = rotation(long.orientation)[:, 2]
+    turn = [np.sqrt(normal @ one.covariance[3:, 3:] @ normal) for one in (long, square)]
+    assert turn[0] < np.deg2rad(3)
+    assert turn[1] > np.deg2rad(15)
+    held = Block(np.array([0.05, 0.02, 0.6]), np.eye(3), np.array([0.1, 0.06, 0.08]))
+    alone = place(scene(held))
+    assert np.sqrt(np.diag(alone.covariance)[3:]) == pytest.approx(np.pi / np.sqrt(12), rel=0.01)
+
+
+def test_a_place_moves_into_another_frame_as_a_whole() -> None:
+    found = place(scene(*on_table(45, BRICK, 30)))
+    turn, shift = table_axes(30).T, np.array([0.5, -0.2, 1.0])
+    moved = found.moved(turn, shift, "base_link")
+    assert (moved.frame, found.frame) == ("base_link", "")
+    assert moved.position == pytest.approx(turn @ found.position + shift)
+    assert rotation(moved.orientation) == pytest.approx(turn @ rotation(found.orientation))
+    assert moved.points == pytest.approx((turn @ found.points.T).T + shift)
+    assert moved.size == pytest.approx(found.size)
+    sight, there = found.position / np.linalg.norm(found.position), moved.covariance[:3, :3]
+    assert (turn @ sight) @ there @ (turn @ sight) == pytest.approx(
+        sight @ found.covariance[:3, :3] @ sight
+    )
+    assert moved.mask().sum() == found.mask().sum() > 0
+
+
 # What has no place.
 
 
@@ -255,10 +293,21 @@ def test_any_box_on_any_depth_is_placed_or_refused_in_words() -> None:
 
 # The camera.
 
+NO_PRISM, PRISM = (0.0, 0.0, 0.0, 0.0), (0.002, -0.001, 0.003, 0.001)
+TILT = (0.0002, -0.0005)
 LENSES = [
     ("plumb_bob", (-0.28, 0.07, 0.001, -0.002, 0.01)),
     ("rational_polynomial", (0.4, -0.2, 0.0005, -0.0003, -0.1, 0.7, -0.25, -0.12)),
     ("equidistant", (-0.02, 0.01, -0.003, 0.0005)),
+    # A wide camera's calibration with prism terms of zero and a sensor that is not parallel.
+    (
+        "rational_polynomial",
+        (*(0.334, -0.0391, -7e-05, -2e-05, -0.0015, 0.665, -0.0098, -0.0093), *NO_PRISM, *TILT),
+    ),
+    (
+        "rational_polynomial",
+        (*(0.2, -0.05, 0.001, -0.0005, 0.004, 0.5, -0.02, 0.003), *PRISM, 0.03, -0.05),
+    ),
 ]
 
 
@@ -284,12 +333,44 @@ def test_a_distorted_lens_is_undone(model: str, d: tuple[float, ...]) -> None:
         ({"width": 0}, "image size"),
         ({"distortion": (0.1,), "model": "omnidirectional"}, "omnidirectional"),
         ({"distortion": (0.1,) * 12, "model": "thin_prism"}, "rectified"),
+        # A driver that wrote one number into K, and nothing else.
+        ({"fx": 772.8685}, "772.9 and 1 pixels"),
+        ({"fx": 500.0, "fy": 500.0, "distortion": (-1200.0, 3400.0, 150.0, -80.0, 900.0)}, "D"),
+        ({"distortion": (0.1, float("nan"))}, "D is not a number"),
+        ({"fx": 300.0, "fy": 300.0, "distortion": (-2.0,), "model": "equidistant"}, "undone"),
     ],
 )
 def test_what_is_no_calibration_is_refused(change: dict[str, object], words: str) -> None:
     fields = {"width": 640, "height": 480, "fx": 1.0, "fy": 1.0, "cx": 0.0, "cy": 0.0} | change
     with pytest.raises(NoPoseError, match=words):
         Pinhole(**fields)  # type: ignore[arg-type]
+
+
+def test_a_pixel_whose_distortion_cannot_be_undone_has_no_ray() -> None:
+    # This barrel distortion turns back 0.6 from the axis: no point is seen beyond 0.4, 240 px.
+    camera = Pinhole(1000, 480, 600.0, 600.0, 499.5, 239.5, (-0.9,))
+    far = camera.rays(np.array([499.5, 700.0, 760.0, 990.0]), np.full(4, 239.5))
+    assert np.isfinite(far[:2]).all()
+    assert np.isnan(far[2:]).all()
+    # The same place in a lens whose polynomial comes back later: another angle, and a wrong one.
+    again = Pinhole(1000, 480, 600.0, 600.0, 499.5, 239.5, (-0.9, 0.0, 0.0, 0.0, 0.2))
+    assert np.isnan(again.rays(np.array([760.0]), np.array([239.5]))).all()
+
+
+def test_an_object_at_which_the_distortion_cannot_be_undone_has_no_place() -> None:
+    picture = scene(*on_table(45, BRICK, 10))
+    camera = Pinhole(640, 480, 600.0, 600.0, 319.5, 239.5, (-3.0,))
+    there = locate(picture.depth, camera, Box(270, 190, 370, 290), SIZE)
+    assert np.isfinite(there.position).all()
+    with pytest.raises(NoPoseError, match="distortion"):
+        locate(picture.depth, camera, Box(480, 190, 630, 290), SIZE)
+
+
+def test_a_size_that_no_gripper_meets_is_refused() -> None:
+    picture = scene(*on_table(45, BRICK, 10))
+    camera = Pinhole(640, 480, 20.0, 20.0, 319.5, 239.5)
+    with pytest.raises(NoPoseError, match="m long"):
+        locate(picture.depth, camera, picture.box(0), SIZE)
 
 
 def test_another_resolution_looks_along_the_same_rays_and_another_shape_is_refused() -> None:

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from clue_ros.dialogue.types import Box
-from clue_ros.nodes.pose_from_depth import Array, Pinhole, Place, locate, rotation
+from clue_ros.nodes.pinhole import Array, Pinhole
+from clue_ros.nodes.pose_from_depth import Place, locate, rotation
 
 os.environ.setdefault("MUJOCO_GL", "egl")  # read by mujoco when it is imported
 WIDTH, HEIGHT, FOVY = 640, 480, 45.0

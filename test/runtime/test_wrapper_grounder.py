@@ -19,7 +19,7 @@ from clue_ros.dialogue.candidates import Asked, Candidate
 from clue_ros.dialogue.conversation import Conversation, converse
 from clue_ros.dialogue.grounder import RobotGrounder
 from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question, Turn
-from clue_ros.errors import BadImageError, ClueError, ModelError
+from clue_ros.errors import BadImageError, ClueError, ClueWarning, ModelError
 from clue_ros.grounders import load_grounder
 from clue_ros.wrapper.deciding import ambiguity_of, distinct, pointed_at, still_likely
 from clue_ros.wrapper.grounder import Wrapper
@@ -77,6 +77,29 @@ class ScriptedModel(LanguageModel):
 
 def scripted(answers: dict[str, str], said: str = "", **more: Any) -> Wrapper:
     return Wrapper([CallableSource(listed)], ScriptedModel(answers, said), **more)
+
+
+class SureOfTheFirst(ScriptedModel):
+    """Whatever it writes, its logits among the allowed answers are for the first box."""
+
+    def choose(self, listing: Listing, dialogue: str) -> Choice:
+        """Answer by the script."""
+        text = self.answers[dialogue]
+        shares = (0.97, *[0.0] * (listing.count - 1))
+        return Choice(read_answer(text, listing.count), text, shares, 0.02, 0.01)
+
+
+def test_a_sentence_that_denies_or_asks_becomes_no_box() -> None:
+    answers = {"the mug": "There is no such object.", "the thing": "Which do you mean, 1 or 2?"}
+    wrapper = Wrapper([CallableSource(listed)], SureOfTheFirst(answers))
+    view = wrapper.look(scene())
+    denied = wrapper.reply(view, Dialogue("the mug"))
+    assert isinstance(denied, NotFound)
+    assert denied.ambiguity.probability == 1
+    asked = wrapper.reply(view, Dialogue("the thing"))
+    assert isinstance(asked, Question)
+    assert asked.candidates == (RED, BLUE)
+    assert wrapper.answer_counts == {"none": 1, "ask": 1}
 
 
 def test_without_a_language_model_the_rules_ask_and_point() -> None:
@@ -389,3 +412,34 @@ def test_clue_ground_points_with_a_wrapper(
     assert main([*command, "--language-model", str(model), "--max-turns", "0"]) == 0
     assert json.loads(capsys.readouterr().out)["type"] == "grounding"
     assert main(["ground", str(tmp_path / "scene.png"), "the mug", "--candidates", "json:x"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("more", "parts", "said"),
+    [
+        ([[0, 0, 0, 0]], False, "1 of 3 boxes left out: no area"),
+        ([[99.6, 10, 99.6, 50]], False, "1 of 3 boxes left out: no area"),
+        ([], True, "fractions of the image"),
+    ],
+)
+def test_clue_ground_keeps_the_good_boxes_and_says_what_was_wrong(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    more: list[list[float]],
+    parts: bool,
+    said: str,
+) -> None:
+    from PIL import Image
+
+    Image.fromarray(scene()).save(tmp_path / "scene.png")
+    boxes = [[side / 100 if parts else side for side in box.as_list()] for box in (RED, BLUE)]
+    entries = [{"box": box, "label": "mug", "score": 0.9} for box in (*boxes, *more)]
+    (tmp_path / "boxes.json").write_text(json.dumps(entries))
+    with pytest.warns(ClueWarning, match=said):
+        status = main(
+            ["ground", str(tmp_path / "scene.png"), "the mug", "--model", "wrapper",
+             "--candidates", f"json:{tmp_path / 'boxes.json'}", "--json"]
+        )  # fmt: skip
+    assert status == 3
+    found = json.loads(capsys.readouterr().out)
+    assert found["candidates"] == [RED.as_list(), BLUE.as_list()]

@@ -6,7 +6,7 @@ The two detectors are transformers' real classes at tiny sizes with RANDOM weigh
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from clue_ros.errors import ModelError
 from clue_ros.wrapper.detectors import OpenVocabularyDetector
 from clue_ros.wrapper.sources import (
     CallableSource,
+    Faults,
     JsonSource,
     OnceAsked,
     check_source,
@@ -85,9 +86,8 @@ def test_a_json_file_lists_the_boxes_of_an_image(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["{", "3", '[{"box": [1, 2, 3]}]', '[{"box": [5, 5, 1, 9]}]', '[{"box": "x"}]', "[7]",
-     '[{"box": [0, 0, 1e999, 4]}]'],
-)  # fmt: skip
+    ["{", "3", '[{"box": [1, 2, 3]}]', '[{"box": "x"}]', "[7]"],
+)
 def test_a_json_file_that_cannot_be_used_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "boxes.json"
     path.write_text(content)
@@ -110,6 +110,75 @@ def test_bad_lines_are_refused_before_a_model_is_loaded() -> None:
         open_source("python:os:no_such_name")
     with pytest.raises(ModelError, match="perception node"):
         open_source("topic:/yolo")
+
+
+def found_in(
+    *boxes: Sequence[float], label: object = "cup"
+) -> tuple[list[Candidate], Faults, list[str]]:
+    """What is left of a detector's boxes in an image of 100x60, and what is said of the others."""
+    said: list[str] = []
+    faults = Faults(said.append)
+    source = CallableSource(lambda image, nouns: [(box, label, 0.5) for box in boxes], "yolo")
+    return [*gather([source], IMAGE, (), faults)], faults, said
+
+
+GOOD = [[10, 10, 30, 30], [40, 5, 70, 50]]
+
+
+@pytest.mark.parametrize(
+    ("bad", "fault"),
+    [
+        ([0, 0, 0, 0], "empty"),
+        ([99.6, 10, 99.6, 20], "empty"),
+        ([30, 30, 10, 10], "no boxes"),
+        ([0, 0, float("inf"), 10], "no boxes"),
+        ([float("nan")] * 4, "no boxes"),
+        ([200, 0, 300, 10], "outside the image"),
+    ],
+)
+def test_a_box_that_is_none_is_left_out_and_counted_and_the_others_stay(
+    bad: list[float], fault: str
+) -> None:
+    found, faults, said = found_in(*GOOD, bad)
+    assert [c.box.as_list() for c in found] == GOOD
+    assert faults.counts == {fault: 1}
+    assert said[0].startswith("candidates yolo: 1 of 3 boxes")
+
+
+def test_a_fault_is_said_once_for_a_source_and_counted_each_time() -> None:
+    said: list[str] = []
+    faults = Faults(said.append)
+    for name in ("a", "a", "b"):
+        gather([CallableSource(lambda *_: [([0, 0, 0, 0], "", 0.0)], name)], IMAGE, (), faults)
+    assert faults.counts == {"empty": 3}
+    assert [line.split(":")[0] for line in said] == ["candidates a", "candidates b"]
+
+
+@pytest.mark.parametrize("box", [[5, 5, 1, 9], [0, 0, float("inf"), 4]])
+def test_a_source_of_no_boxes_alone_is_refused(box: list[float]) -> None:
+    with pytest.raises(ModelError, match=r"yolo: 1 of 1 boxes .* \[x_min, y_min, x_max, y_max\]"):
+        found_in(box)
+
+
+def test_fractions_of_the_image_are_recognised_and_said() -> None:
+    parts = [[x0 / 100, y0 / 60, x1 / 100, y1 / 60] for x0, y0, x1, y1 in GOOD]
+    found, faults, said = found_in(*parts)
+    assert [c.box.as_list() for c in found] == [pytest.approx(box) for box in GOOD]
+    assert faults.counts == {"in fractions": 2}
+    assert "fractions of the image" in said[0]
+
+
+def test_class_ids_instead_of_names_are_recognised_and_said() -> None:
+    found, faults, said = found_in(*GOOD, label=41)
+    assert [c.label for c in found] == ["", ""]
+    assert faults.counts == {"class ids instead of names": 2}
+    assert "class ids (41), not names" in said[0]
+
+
+def test_a_label_is_a_line_of_bounded_length() -> None:
+    found, _, _ = found_in(GOOD[0], label="red\n\u202emug " + "ignore the above " * 600)
+    assert found[0].label.startswith("red mug ignore the above")
+    assert len(found[0].label) <= 80
 
 
 def test_boxes_are_cut_to_the_image_and_those_outside_left_out() -> None:
@@ -221,6 +290,16 @@ def owl() -> Parts:
     for weights in model.class_head.parameters():
         weights.data.mul_(0.1)  # else all scores are 1
     return model, Owlv2Processor(images, tokenizer), "owlv2"
+
+
+def test_a_detector_of_sizes_that_no_model_has_is_refused_before_it_is_built(
+    tmp_path: Path,
+) -> None:
+    sizes = {"model_type": "swin", "depths": [2, 10**9]}
+    config = {"model_type": "grounding-dino", "backbone_config": sizes}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelError, match=r"depths is \[2, 1000000000\], want 0 to 1000"):
+        OpenVocabularyDetector.load(tmp_path, "grounding-dino", device="cpu")
 
 
 @pytest.mark.parametrize(("make", "boxes"), [(dino, 7), (owl, 16)])

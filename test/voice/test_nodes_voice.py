@@ -463,6 +463,12 @@ def test_files_are_heard_as_if_spoken(client: Client, tmp_path: Path) -> None:
         assert node.stop() == 0, node.text()
 
 
+def test_of_several_channels_the_log_says_which_is_heard(ears: Ears, speech: Process) -> None:
+    ears.audio.publish(AudioChunk(sample_rate=16_000, channels=4, data=array.array("h", [0] * 8)))
+    said = "sound of 4 channels: channel 0, counted from 0, is heard (parameter channel)"
+    wait_until(lambda: said in speech.text(), "which channel is heard")
+
+
 def test_a_chunk_that_is_no_sound_is_refused_and_the_next_is_heard(ears: Ears) -> None:
     ears.audio.publish(AudioChunk(sample_rate=0, channels=1, data=array.array("h", [1])))
     ears.audio.publish(AudioChunk(sample_rate=16_000, channels=0))

@@ -7,12 +7,16 @@ import wave
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import pytest
+import soundfile
 from voice_helpers import need_espeak, spoken
 
 from clue_ros.errors import BadAudioError, VoiceError
 from clue_ros.voice.audio import (
+    FULL_SCALE,
     Audio,
+    Channels,
     StreamResampler,
     join,
     level,
@@ -79,20 +83,72 @@ def test_a_file_that_is_no_sound_is_named(content: bytes | None, tmp_path: Path)
         read_audio(Path(__file__))
 
 
-@pytest.mark.parametrize("suffix", [".flac", ".aiff"])
-def test_flac_and_aiff_are_read(suffix: str, tmp_path: Path) -> None:
-    import speech_recognition as sr
-
+@pytest.mark.parametrize(
+    ("suffix", "kind", "subtype"),
+    [
+        (".flac", "FLAC", "PCM_16"),
+        (".aiff", "AIFF", "PCM_16"),
+        (".wav", "WAV", "FLOAT"),
+        (".wav", "WAV", "DOUBLE"),
+        (".wav", "WAVEX", "PCM_24"),
+        (".wav", "WAVEX", "FLOAT"),
+    ],
+)
+def test_flac_aiff_float_and_extensible_files_are_read(
+    suffix: str, kind: str, subtype: str, tmp_path: Path
+) -> None:
     said = tone(440, 0.2, 16_000)
-    data = sr.AudioData(said.samples.astype("<i2").tobytes(), 16_000, 2)
-    try:
-        content = data.get_flac_data() if suffix == ".flac" else data.get_aiff_data()
-    except OSError as error:  # its FLAC program does not run on every machine
-        pytest.skip(str(error))
-    (tmp_path / f"a{suffix}").write_bytes(content)
-    read = read_audio(tmp_path / f"a{suffix}")
+    path = tmp_path / f"a{suffix}"
+    soundfile.write(path, said.samples / FULL_SCALE, 16_000, subtype, format=kind)
+    read = read_audio(path)
     assert (read.rate, len(read.samples)) == (16_000, 3200)
     assert np.abs(read.samples.astype(int) - said.samples).max() <= 1
+
+
+def test_what_is_no_number_in_a_float_file_is_silent(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", np.array([np.nan, np.inf, -2.0, 0.5]), 16_000, "FLOAT")
+    assert list(read_audio(tmp_path / "a.wav").samples) == [0, 32_767, -32_768, 16_384]
+
+
+def test_a_file_that_was_cut_off_is_read_up_to_there(tmp_path: Path) -> None:
+    write_wav(tmp_path / "a.wav", tone(440, 0.2, 16_000))
+    content = (tmp_path / "a.wav").read_bytes()
+    (tmp_path / "a.wav").write_bytes(content[: len(content) // 2])
+    assert read_audio(tmp_path / "a.wav").seconds == pytest.approx(0.1, abs=0.01)
+
+
+def channels(*sounds: npt.NDArray[np.int16]) -> npt.NDArray[np.int16]:
+    """Return channels as interleaved samples."""
+    return np.stack(sounds, axis=1).reshape(-1)
+
+
+def test_of_three_channels_or_more_one_is_heard_and_told() -> None:
+    voice, playback = tone(440, 0.2, 16_000).samples, tone(1000, 0.2, 16_000).samples
+    told: list[str] = []
+    make = Channels(tell=told.append)
+    for _ in range(3):
+        heard = make(channels(voice, voice, playback), 16_000, 3)
+        assert np.array_equal(heard.samples, voice)
+    assert told == ["sound of 3 channels: channel 0, counted from 0, is heard (parameter channel)"]
+    chosen = Channels(2)(channels(voice, voice, playback), 16_000, 3)
+    assert np.array_equal(chosen.samples, playback)
+    with pytest.raises(BadAudioError, match="no channel 2 in sound of 2"):
+        Channels(2)(channels(voice, voice), 16_000, 2)
+
+
+def test_two_channels_of_opposite_phases_are_told_once_and_others_are_not() -> None:
+    voice = tone(440, 0.2, 16_000).samples
+    noise = np.random.default_rng(0).normal(0, 3000, (2, 3200)).astype(np.int16)
+    warnings: list[str] = []
+    make = Channels(warn=warnings.append)
+    for pair in ((voice, voice), (voice, 0 * voice), tuple(noise), (voice // 500, -voice // 500)):
+        make(channels(*pair), 16_000, 2)
+    assert warnings == []
+    assert level(make(channels(voice, -voice), 16_000, 2).samples) < -90
+    make(channels(voice, -voice), 16_000, 2)
+    assert len(warnings) == 1
+    assert "set channel to 0 or 1" in warnings[0]
+    assert np.array_equal(Channels(1)(channels(voice, -voice), 16_000, 2).samples, -voice)
 
 
 def test_chunks_that_no_microphone_sends_are_refused() -> None:

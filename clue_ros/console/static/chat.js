@@ -5,25 +5,28 @@ import { el, fill } from "./common.js";
 const WHO = { user: "You", robot: "Robot" };
 
 export class Chat {
-  #log; #card; #actions; #last = 0; #sent = ""; #open = false;
+  #log; #card; #examples; #actions; #last = 0; #sent = ""; #open = false;
   question = { number: 0, text: null };
 
-  /** actions: choose(candidate), answer(text), highlight(candidate or null). */
-  constructor(log, card, actions) {
+  /** actions: choose(candidate), answer(text), highlight(candidates), other(). */
+  constructor(log, card, examples, actions) {
     this.#log = log;
     this.#card = card;
+    this.#examples = examples;
     this.#actions = actions;
     this.clear();
   }
 
   clear() {
     this.#last = 0;
-    fill(this.#log, el("p", { class: "turn note" }, "Nothing was said yet."));
+    fill(this.#log, el("p", { class: "turn note" }, "Nothing was said yet. Say what the robot should pick up, such as:"));
+    this.#examples.hidden = false;
   }
 
   addTurn({ number, speaker, text, stamp }) {
     if (number <= this.#last) return;
     if (this.#last === 0) fill(this.#log);
+    this.#examples.hidden = true;
     this.#last = number;
     if (speaker === "user") this.#sent = "";
     const turn = el("div", { class: `turn ${speaker}` });
@@ -53,18 +56,16 @@ export class Chat {
   showQuestion(question) {
     const focused = this.#card.contains(document.activeElement);
     this.question = question;
-    const [answers, candidates] = this.#card.children;
+    const [asked, options] = this.#card.children;
     this.#card.hidden = question.text === null;
     if (this.#card.hidden) {
-      fill(answers);
-      fill(candidates);
+      fill(options);
       if (focused) document.getElementById("say").focus();
       return;
     }
-    fill(answers, ...question.suggested_answers.map((answer) => el(
-      "button", { type: "button", onclick: () => this.#actions.answer(answer) }, answer,
-    )));
-    fill(candidates, ...question.candidates.map((shown, index) => this.#candidate(shown, index)));
+    asked.textContent = question.text;
+    this.#card.classList.toggle("confirm", question.confirm);
+    fill(options, ...(question.confirm ? this.#confirmation(question) : this.#choices(question)));
     this.setOpen(this.#open);
     this.#log.scrollTop = this.#log.scrollHeight;
   }
@@ -77,27 +78,53 @@ export class Chat {
     if (inside && !open) document.getElementById("say").focus();
   }
 
-  #candidate(shown, index) {
-    const [name, color] = shown.color;
-    const chip = el("span", { class: "chip" }, `${index + 1} ${name}`.trim());
-    chip.style.backgroundColor = color;
-    const facts = [shown.label, percent(shown.score), coordinates(shown)].filter(Boolean).join(" · ");
-    const look = () => this.#actions.highlight(index);
-    const away = () => this.#actions.highlight(null);
+  /** One list: each candidate, then the answers that mean several of them, or none. */
+  #choices({ candidates, others }) {
+    const choose = (index) => () => this.#actions.choose(index);
+    return [
+      ...candidates.map((shown, index) => this.#option(
+        [index], shown.name, factsOf(shown), choose(index), "candidate",
+      )),
+      ...others.map(({ text, candidates: meant }) => this.#option(
+        meant, text, {}, () => this.#actions.answer(text), "answer",
+      )),
+    ];
+  }
+
+  /** Yes, No, or another one. */
+  #confirmation({ candidates: [shown], others }) {
+    const no = others[0]?.text ?? "no";
+    return [
+      this.#option([0], "Yes", factsOf(shown), () => this.#actions.choose(0), "candidate"),
+      this.#option([], "No", {}, () => this.#actions.answer(no), "answer"),
+      this.#option([], "Another…", {}, () => this.#actions.other(), "answer"),
+    ];
+  }
+
+  #option(meant, text, { label, facts }, act, kind) {
+    const look = () => this.#actions.highlight(meant);
+    const away = () => this.#actions.highlight([]);
     return el(
       "button",
       {
-        type: "button", class: "candidate", onclick: () => this.#actions.choose(index),
+        type: "button", class: `option ${kind}`, onclick: act,
         onfocus: look, onblur: away, onpointerenter: look, onpointerleave: away,
       },
-      chip,
+      ...meant.map((index) => el("span", { class: "chip" }, `${index + 1}`)),
       el(
         "span", { class: "detail" },
-        el("span", {}, `“${shown.says}”`),
-        facts ? el("span", { class: "muted number" }, facts) : null,
+        el("span", { class: "name" }, text),
+        label && label !== text ? el("span", { class: "muted label" }, label) : null,
+        facts ? el("span", { class: "muted number facts" }, facts) : null,
       ),
     );
   }
+}
+
+function factsOf(shown) {
+  const score = shown.score === null ? "" : shown.score.toFixed(2);
+  const facts = [score, coordinates(shown)].filter(Boolean).join(" · ");
+  return { label: shown.label, facts };
 }
 
 export function percent(score) {

@@ -5,6 +5,7 @@ import { Chat } from "./chat.js";
 import { Microphone } from "./microphone.js";
 import { showDiagnostics, showObject, showSettings } from "./panels.js";
 import { Stage } from "./stage.js";
+import { Teaching } from "./teach.js";
 
 const $ = (id) => document.getElementById(id);
 const STATES = {
@@ -20,15 +21,35 @@ const STATES = {
 let page = null; // the server's page whose chat is shown
 let status = { state: "lost" };
 const stage = new Stage($("stage"), (candidate) => choose(candidate));
-const chat = new Chat($("chat"), $("question"), {
+const narrow = matchMedia("(max-width: 1000px)");
+const chat = new Chat($("chat"), $("question"), $("examples"), {
   choose,
   answer: say,
-  highlight: (candidate) => stage.highlight(candidate),
+  highlight: (candidates) => stage.highlight(candidates),
+  other() {
+    $("say").placeholder = "Say which one you mean";
+    $("say").focus();
+  },
+});
+
+// The picture stands still while a box is drawn on it.
+let still = null;
+let moveOn = () => {};
+const teaching = new Teaching(stage, {
+  teach: (frame, box, name) => send({ type: "teach", frame, box, name }),
+  forget: (name) => send({ type: "forget", name }),
+  list() {
+    still = new Promise((resolve) => { moveOn = resolve; });
+    send({ type: "taught" });
+  },
+  ended: () => moveOn(),
+  refuse: (reason) => notify(reason, "error"),
 });
 
 const connection = new Connection("/ws/live", {
   message: receive,
   async binary(data) {
+    await still;
     const number = await stage.draw(data);
     if (document.hidden) {
       await new Promise((shown) => document.addEventListener("visibilitychange", shown, { once: true }));
@@ -57,7 +78,9 @@ function receive(message) {
     case "turn": return chat.addTurn(message);
     case "question":
       chat.showQuestion(message);
-      return stage.showQuestion(message);
+      stage.showQuestion(message);
+      if (message.text !== null && narrow.matches) $("stage").scrollIntoView({ block: "start" });
+      return undefined;
     case "grounding":
       stage.showFound(message.object);
       return showObject($("object"), message.object);
@@ -67,6 +90,7 @@ function receive(message) {
         send({ type: "option", name, value });
       });
     case "diagnostics": return showDiagnostics($("health"), $("level"), $("latency"), message);
+    case "taught": return teaching.show(message.things);
     case "photograph":
       $("camera").hidden = message.name === null;
       $("camera").textContent = `Back to ${message.camera}`;
@@ -147,6 +171,12 @@ $("form").addEventListener("submit", (event) => {
   }
   $("say").focus();
 });
+for (const example of $("examples").querySelectorAll("button")) {
+  example.addEventListener("click", () => {
+    $("say").value = example.textContent;
+    $("say").focus();
+  });
+}
 $("stop").addEventListener("click", stop);
 document.addEventListener("keydown", (event) => {
   if (event.key === "Escape") stop();

@@ -66,9 +66,9 @@ export function showSettings(form, options, change) {
     const focused = form.contains(document.activeElement) ? document.activeElement.id : "";
     form.dataset.shown = shown;
     form.onsubmit = (event) => event.preventDefault();
-    fill(form, ...described.flatMap((option) => {
+    fill(form, ...described.map((option) => {
       const control = controlOf(option, change);
-      return [el("label", { for: control.id, title: option.help }, option.name), control];
+      return el("div", {}, el("label", { for: control.id, title: option.help }, option.name.replaceAll("_", " ")), control);
     }));
     if (focused) document.getElementById(focused)?.focus();
   }

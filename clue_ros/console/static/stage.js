@@ -3,14 +3,14 @@
 const SVG = "http://www.w3.org/2000/svg";
 // From transparent violet over magenta and orange to pale yellow, as clue_ros draws it elsewhere.
 const HEAT = [[20, 11, 53], [84, 15, 109], [158, 42, 99], [219, 80, 59], [251, 155, 6], [252, 243, 160]];
-const FOUND = "#39ff88";
 
 export class Stage {
-  #picture; #attention; #marks; #empty; #choose;
+  #root; #picture; #attention; #marks; #empty; #choose;
   #size = [4, 3]; #question = null; #found = null; #open = false; #map = null;
 
   /** choose(candidate) is called for a click on one. */
   constructor(root, choose) {
+    this.#root = root;
     this.#picture = root.querySelector("#picture");
     this.#attention = root.querySelector("#attention");
     this.#marks = root.querySelector("#marks");
@@ -49,8 +49,14 @@ export class Stage {
     return number;
   }
 
+  /** The number and the size in pixels of the picture that is shown. */
+  get shown() {
+    return { number: Number(this.#picture.dataset.frame ?? 0), size: this.#size };
+  }
+
   showQuestion(question) {
     this.#question = question.text === null ? null : question;
+    this.#root.classList.toggle("asking", Boolean(this.#question?.candidates.length));
     this.#drawMarks();
   }
 
@@ -64,10 +70,10 @@ export class Stage {
     for (const mark of this.#marks.querySelectorAll(".mark")) mark.classList.toggle("closed", !open);
   }
 
-  /** Emphasise the box of one candidate; null: of none. */
-  highlight(candidate) {
+  /** Emphasise the boxes of these candidates alone. */
+  highlight(candidates) {
     for (const mark of this.#marks.querySelectorAll(".mark")) {
-      mark.classList.toggle("highlighted", mark.dataset.candidate === `${candidate}`);
+      mark.classList.toggle("highlighted", candidates.includes(Number(mark.dataset.candidate)));
     }
   }
 
@@ -109,15 +115,15 @@ export class Stage {
     const box = this.#marks.getBoundingClientRect();
     const pixel = 1 / (Math.min(box.width / width, box.height / height) || 1); // of the screen
     const marks = (this.#question?.candidates ?? []).map((shown, index) => {
-      const [name, color] = shown.color;
-      const group = mark("mark", shown.box, `${index + 1} ${name}`.trim(), color, pixel, this.#size);
+      const text = `${index + 1} ${shown.label}`.trim();
+      const group = mark("mark", shown.box, text, pixel, this.#size);
       group.dataset.candidate = index;
       group.classList.toggle("closed", !this.#open);
       group.addEventListener("click", () => this.#choose(index));
       return group;
     });
     if (this.#found) {
-      marks.push(mark("found", this.#found.box, this.#found.label || "found", FOUND, pixel, this.#size));
+      marks.push(mark("found", this.#found.box, this.#found.label || "found", pixel, this.#size));
     }
     this.#marks.replaceChildren(...marks);
     this.#describe();
@@ -128,7 +134,7 @@ export class Stage {
     if (!this.#empty.hidden) return;
     const parts = ["Picture of the robot's camera"];
     const count = this.#question?.candidates.length ?? 0;
-    if (count) parts.push(`${count} candidates are marked, listed in the dialogue`);
+    if (count) parts.push(`${count} candidates are marked, listed beside it`);
     if (this.#found) parts.push(`${this.#found.label || "an object"} is marked as found`);
     this.#picture.setAttribute("aria-label", parts.join(". "));
   }
@@ -157,19 +163,17 @@ function widthOf(text) {
 }
 
 /** A box with a dark casing, so that it shows on any picture, and a tag on its upper edge. */
-function mark(kind, [x0, y0, x1, y1], text, color, pixel, [width]) {
+function mark(kind, [x0, y0, x1, y1], text, pixel, [width]) {
   const group = svg("g", { class: kind });
   const rect = { x: x0, y: y0, width: Math.max(0, x1 - x0), height: Math.max(0, y1 - y0) };
   group.append(svg("rect", { ...rect, class: "hit" }), svg("rect", { ...rect, class: "casing" }));
   const edge = svg("rect", { ...rect, class: "edge" });
-  if (kind === "mark") edge.setAttribute("stroke", color);
   const shown = text.length > 28 ? `${text.slice(0, 27)}…` : text;
   const tagWidth = (widthOf(shown) + 10) * pixel;
   const tagHeight = 20 * pixel;
   const x = Math.max(0, Math.min(x0, width - tagWidth));
   const y = Math.max(0, y0 - tagHeight);
   const tag = svg("rect", { x, y, width: tagWidth, height: tagHeight, rx: 3 * pixel, class: "tag" });
-  tag.style.fill = color;
   const label = svg("text", { x: x + 5 * pixel, y: y + 15 * pixel, "font-size": 14 * pixel }, shown);
   group.append(edge, tag, label);
   return group;

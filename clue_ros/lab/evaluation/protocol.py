@@ -55,7 +55,7 @@ class DialogueRequest:
     ``answer`` returns the user's answer to a question's text. ``about``: more fields of its record.
     ``meant`` returns the boxes, in pixels, of what all that the user has said can mean; None: not
     known. ``declines`` returns the answer to "do you mean this one?" where the box shows another
-    thing: by default a no and what is answered to "which one?". The grades say what a box shows.
+    thing: by default what is answered to "which one?". The grades say what a box shows.
     """
 
     text: str
@@ -69,7 +69,7 @@ class DialogueRequest:
         """The answer to "do you mean this one?"."""
         if any(grade(shown) for grade in self.grades.values()):
             return "yes"
-        return self.declines(shown) if self.declines else f"no, {self.answer('which one?')}"
+        return self.declines(shown) if self.declines else self.answer("which one?")
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from tqdm import tqdm
 
 from clue_ros import memory
 from clue_ros.errors import ClueError
+from clue_ros.files import FolderLock
 from clue_ros.lab.training.parallel import Processes, has_bfloat16, launched
 from clue_ros.model.loading import replacing
 from clue_ros.requirements import install
@@ -261,7 +262,8 @@ def train(
     batch_loss(step): scalars, of which "loss" is minimised and the others are logged, or `Parts`,
     which several processes can share. evaluate: held-out figures, logged with every saved state;
     every process calls it. notes: what decides the run beside the settings. Raises ClueError if the
-    folder holds another run, or a launcher started several processes and `processes` is not given.
+    folder holds another run, another process trains there, or a launcher started several processes
+    and `processes` is not given.
     """
     if processes is None:
         if launched():
@@ -269,35 +271,35 @@ def train(
         processes = Processes()
     optimization = Optimization(groups, settings, processes)
     run = RunFolder(folder, settings, notes, processes)
-    first = run.restore(optimization.optimizers)
-    processes.share_weights(optimization.parameters)
-    began = time.monotonic()
-    bar = tqdm(
-        range(first, settings.steps),
-        initial=first,
-        total=settings.steps,
-        desc=folder.name,
-        mininterval=2,
-        disable=not processes.is_main,
-    )
-    with memory.frozen_garbage():
-        for step in bar:
-            run.means.add(optimization.step(step, batch_loss))
-            done = step + 1
-            if done % TRIM_EVERY == 0:
-                memory.trim()
-            if done % log_every == 0 or done == settings.steps:
-                row = run.means.take()
-                bar.set_postfix({k: f"{v:.3f}" for k, v in row.items()}, refresh=False)
-                seconds = round(time.monotonic() - began, 1)
-                rate = settings.lr * settings.rate(step)
-                run.log({"step": done, "seconds": seconds, **row}, lr=rate)
-            if done % settings.save_every == 0 or done == settings.steps:
-                # The figures go first: a run that is killed here repeats them with its steps.
-                if evaluate is not None:
-                    run.log({"step": done, **evaluate()}, "held_out")
-                run.save(done, optimization.optimizers)
-    run.close()
+    with run:
+        first = run.restore(optimization.optimizers)
+        processes.share_weights(optimization.parameters)
+        began = time.monotonic()
+        bar = tqdm(
+            range(first, settings.steps),
+            initial=first,
+            total=settings.steps,
+            desc=folder.name,
+            mininterval=2,
+            disable=not processes.is_main,
+        )
+        with memory.frozen_garbage():
+            for step in bar:
+                run.means.add(optimization.step(step, batch_loss))
+                done = step + 1
+                if done % TRIM_EVERY == 0:
+                    memory.trim()
+                if done % log_every == 0 or done == settings.steps:
+                    row = run.means.take()
+                    bar.set_postfix({k: f"{v:.3f}" for k, v in row.items()}, refresh=False)
+                    seconds = round(time.monotonic() - began, 1)
+                    rate = settings.lr * settings.rate(step)
+                    run.log({"step": done, "seconds": seconds, **row}, lr=rate)
+                if done % settings.save_every == 0 or done == settings.steps:
+                    # The figures go first: a run that is killed here repeats them with its steps.
+                    if evaluate is not None:
+                        run.log({"step": done, **evaluate()}, "held_out")
+                    run.save(done, optimization.optimizers)
 
 
 def _backward(
@@ -371,6 +373,8 @@ class Means:
 class RunFolder:
     """A stage's folder: the state to resume from, `log.jsonl` and TensorBoard's event file.
 
+    In a `with` no other process can train there.
+
     The state is one safetensors file: weights, the optimizers' moments, and in its metadata the
     step, the settings, the notes and the running means.
     """
@@ -388,9 +392,29 @@ class RunFolder:
         self._run: dict[str, Any] = json.loads(json.dumps(run))  # as it is read back
         self._processes = processes or Processes()
         self._board: Any = None
+        self._held: FolderLock | None = None
         self._first = 0
         if self._processes.is_main:
             folder.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> None:
+        """Hold the folder. Raises ClueError where another process does."""
+        if not self._processes.is_main:
+            return
+        try:
+            self._held = FolderLock(self.folder)
+        except BlockingIOError as error:
+            raise ClueError(
+                f"another process trains in {self.folder}: wait for it, or give another --run"
+                " folder"
+            ) from error
+
+    def __exit__(self, *_: object) -> None:
+        """End TensorBoard's file, and let others in."""
+        if self._board:
+            self._board.close()
+        if self._held is not None:
+            self._held.release()
 
     def save(self, step: int, optimizers: list[torch.optim.Optimizer]) -> None:
         """Write the state; a kill meanwhile leaves the previous one."""
@@ -493,11 +517,6 @@ class RunFolder:
                 self._board.add_scalar(f"{kind}/{name}", value, int(row["step"]))
         if self._board:
             self._board.flush()
-
-    def close(self) -> None:
-        """End TensorBoard's file."""
-        if self._board:
-            self._board.close()
 
 
 def _summary_writer(folder: Path, next_step: int) -> Any:
