@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -242,8 +241,7 @@ def test_a_taught_thing_is_found_where_it_lies_now(memory: WordMemory) -> None:
         assert all(other.score < best.score - 0.2 for other in others)
 
 
-def test_two_hundred_words_cost_little(tmp_path: Path) -> None:
-    """In time a look (one product of matrices), and in bytes."""
+def test_two_hundred_words_fit_in_20_megabytes(tmp_path: Path) -> None:
     words = WordMemory(None, "tower")
     rng = np.random.default_rng(0)
 
@@ -261,10 +259,7 @@ def test_two_hundred_words_cost_little(tmp_path: Path) -> None:
     assert size < 20e6 / 3, "three examples of each fit in 20 MB"
     recogniser = Recogniser(words)
     patches = Patches(rows(1200).reshape(30, 40, 472), 640, 480)
-    recogniser.scores(patches)
-    started = time.perf_counter()
-    assert recogniser.scores(patches).shape == (200, 30, 40)
-    assert time.perf_counter() - started < 2, "a hundred times the time that it takes"
+    assert recogniser.scores(patches).shape == (200, 30, 40), "of one product of matrices"
 
 
 # ---------------------------------------------------------------------------------------- replies
