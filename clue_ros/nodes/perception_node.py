@@ -34,6 +34,8 @@ from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
 from clue_ros.errors import BadImageError, ClueError, ModelError
 from clue_ros.grounders import load_grounder
 from clue_ros.model.load_options import LoadOptions
+from clue_ros.model.trackers import make_tracker
+from clue_ros.model.tracking import Tracker
 from clue_ros.nodes import messages
 from clue_ros.nodes.camera import Camera, Frame
 from clue_ros.nodes.candidate_topic import CandidateTopic
@@ -93,6 +95,7 @@ class PerceptionNode(ManagedNode):
             warn,
             patience=lambda: float(self.value("look_again_after")),
             masks=lambda: bool(self.value("masks")),
+            make_tracker=self._make_tracker,
         )
         self._found: tuple[Session, Grounding] | None = None  # the last grounding
         self._follow_timer: Any = None
@@ -175,6 +178,7 @@ class PerceptionNode(ManagedNode):
                 f"this model's adapters have no policy {self.value('policy')!r} (clue train policy"
                 f" fits it to both): {clue.policy!r} decides"
             )
+        self._make_tracker()  # loaded now, and not with the first object
         clue.warm_up()  # so that the first request is as quick as the second
         memory.freeze_garbage()
         memory.trim()  # what the warm-up took
@@ -333,6 +337,10 @@ class PerceptionNode(ManagedNode):
         self._worker.later(TRIM_AFTER, memory.trim)
 
     # Following.
+
+    def _make_tracker(self) -> Tracker:
+        """Make the tracker that the parameters name. Raises ModelError."""
+        return make_tracker(self.value("tracker"), self.value("device"))
 
     def _follow(self, session: Session, grounding: Grounding) -> int:
         """Follow a dialogue's object; returns its id. Raises ClueError."""
