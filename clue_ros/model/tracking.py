@@ -3,10 +3,11 @@
 """Follows an object from frame to frame, once it was found.
 
 A `Tracker` follows one object (`trackers` makes one by its name). `FlowTracker` needs no weights.
-Dense optical flow (DIS; Kroeger and others, 2016) tells how the object moved since the last frame; the object's pixels are then aligned
-with those of an earlier frame (ECC; Evangelidis and Psarakis, 2008), so that small errors do not
-add up; GrabCut (`clue_ros.model.masks`) fits the mask's edge. The object's colours tell how sure it
-is, and its picture where it is again after it was lost. All three are OpenCV's implementations.
+Dense optical flow (DIS; Kroeger and others, 2016) tells how the object moved since the last frame;
+the object's pixels are then aligned with those of an earlier frame (ECC; Evangelidis and Psarakis,
+2008), so that small errors do not add up; GrabCut (`clue_ros.model.masks`) fits the mask's edge.
+The object's colours tell how sure it is, and its picture where it is again after it was lost. All
+three are OpenCV's implementations.
 """
 
 from __future__ import annotations
