@@ -12,7 +12,7 @@
     clue eval it2p|tabletop|photos|dialogue|rec    measure a model
     clue train base|average|detector|ivg|joint     train a stage of a model
     clue train oracle|policy|views|wrapper|full    train the rest, or all of it
-    clue data tabletop|invig                       make simulated scenes, dialogues about them
+    clue data tabletop|invig|clips                 make simulated scenes, dialogues, videos
     clue data episodes DIR --out OUT               export reviewed episodes
     clue data objects DIR                          list scanned objects for the scenes
     clue data stats SOURCE...                      statistics and plots of dialogues
@@ -115,6 +115,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         ),
         "invig": Command(
             "clue_ros.lab.data.export_invig", "dialogues about scenes, as InViG, with masks"
+        ),
+        "clips": Command(
+            "clue_ros.lab.data.export_clips", "simulated videos with requests, as IC-Seg's"
         ),
         "stats": Command(
             "clue_ros.lab.evaluation.dialogue_statistics", "statistics and plots of dialogues"
