@@ -87,6 +87,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "rec": Command(
             "clue_ros.lab.evaluation.rec", "referring expressions, with any detector (LLM-wrapper)"
         ),
+        "rvos": Command(
+            "clue_ros.lab.evaluation.rvos", "requests about videos: ask, point, follow"
+        ),
         "intent": Command("clue_ros.lab.evaluation.intent", "how utterances of people are read"),
         "tasks": Command(
             "clue_ros.lab.evaluation.public_tasks", "PaliGemma's public tasks, without adapters"

@@ -23,10 +23,7 @@ PUSH, HAND, FALL, CAMERA = EVENTS = ("push", "hand", "fall", "camera")
 FRAMES = (12, 24)  # fewest and most of a clip
 STEPS = 15  # of physics between two frames, 4 ms each: about 17 frames a second
 CLIPS_PER_MODEL = 6
-MOVED, STILL = (
-    0.03,
-    0.008,
-)  # metres: farther has moved, less has not; between them, a clip is refused
+MOVED, STILL = 0.03, 0.008  # metres: farther has moved, less has not; none may lie between
 SPEED = (0.12, 0.3)  # of a push, metres a second
 HEIGHT = (0.1, 0.18)  # from which an object falls, metres
 DRIFT = 0.004  # of a moving camera, metres a frame
