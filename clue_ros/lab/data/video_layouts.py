@@ -135,7 +135,7 @@ def _in_mask_file(
                 name=f"{video}/{name}",
                 target=f"{video}/{'+'.join(annotations)}",
                 frames=frames,
-                text=clean_text(row.get("exp")),
+                text=clean_text(row.get("exp", "")),
                 truth=partial(_united, file, annotations, frames),
             )
         except (ClueError, ValueError, KeyError, TypeError, OSError) as error:
@@ -178,7 +178,7 @@ def _refytvos(folder: Path, split: str, problem: Problem) -> Iterator[VideoReque
                 name=f"{video}/{name}",
                 target=f"{video}/{number}",
                 frames=frames,
-                text=clean_text(row.get("exp")),
+                text=clean_text(row.get("exp", "")),
                 truth=partial(_palette, masks, frames, number),
             )
         except KeyError as error:

@@ -157,7 +157,9 @@ def _known(folder: Path, oid: str, about: Mapping[str, Any]) -> Known | None:
         values = _json(path)
         if not {"kind", "color", "box"} <= set(values):
             return None
-        given = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in names}
+        given: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in values.items() if k in names
+        }
         objects.append(SceneObject(**given))
         oids.append(path.stem)
     if oid not in oids or "candidates" not in about:

@@ -24,6 +24,7 @@ from __future__ import annotations
 import argparse
 import math
 import time
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -188,7 +189,7 @@ def measure(clue: Any, requests: Iterable[VideoRequest], options: RvosOptions) -
     """Measure each way on each request. clue: a `Grounder`, or None where no way needs one."""
     out, given = Results(), dict[Any, Record]()
     video: Video | None = None
-    for number, request in enumerate(requests):
+    for request in requests:
         try:
             if video is None or video.request.target != request.target:
                 video = Video.read(request)
@@ -206,7 +207,7 @@ def measure(clue: Any, requests: Iterable[VideoRequest], options: RvosOptions) -
                 elif way == DIALOGUE:
                     if request.known is None:
                         continue
-                    box, more = _talked(request.known, video, options, clue, number)
+                    box, more = _talked(request.known, video, options, clue)
                 key = (way if way in GIVEN else "", request.target, box)
                 if key not in given:  # requests that mean the same share it
                     given[key] = _follow(out, video, options, way, box)
@@ -224,10 +225,10 @@ def _pointed(video: Video, clue: Any) -> Box | None:
 
 
 def _talked(
-    known: Known, video: Video, options: RvosOptions, clue: Any, number: int
+    known: Known, video: Video, options: RvosOptions, clue: Any
 ) -> tuple[Box | None, Record]:
     """The box of a dialogue about the first frame with a simulated person, and what was said."""
-    seed = options.seed + number
+    seed = options.seed + zlib.crc32(video.request.name.encode())  # the same in any order
     grammar = grammar_of(options.world)
     user = RichUser(grammar, known.objects, known.target, known.candidates, seed)
     conversation = Conversation(video.request.text, max_questions=options.max_turns)

@@ -210,7 +210,7 @@ class ClipWorld(SettledWorld):
         if event == HAND and late == 0:
             along = (self.points(o)[:, :2] - data.body(o.body).xpos[:2]) @ direction
             behind = data.body(o.body).xpos[:2] + direction * (float(along.min()) - 0.02)
-            self._hand_to(*behind, 0.0, direction)
+            self._hand_to(float(behind[0]), float(behind[1]), 0.0, direction)
             self._touch(True)
         for _ in range(STEPS):
             if event == PUSH and pushing:
