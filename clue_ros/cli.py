@@ -16,7 +16,7 @@
     clue eval it2p|tabletop|photos|dialogue|rec    measure a model
     clue train base|average|boxes|detector|ivg|joint   train a stage of a model
     clue train oracle|policy|score|views|wrapper|full   train the rest, or all of it
-    clue data tabletop|invig                       make simulated scenes, dialogues about them
+    clue data tabletop|invig|clips                 make simulated scenes, dialogues, videos
     clue data episodes DIR --out OUT               export reviewed episodes
     clue data objects DIR                          list scanned objects for the scenes
     clue data stats SOURCE...                      statistics and plots of dialogues
@@ -101,6 +101,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "rec": Command(
             "clue_ros.lab.evaluation.rec", "referring expressions, with any detector (LLM-wrapper)"
         ),
+        "rvos": Command(
+            "clue_ros.lab.evaluation.rvos", "requests about videos: ask, point, follow"
+        ),
         "intent": Command("clue_ros.lab.evaluation.intent", "how utterances of people are read"),
         "tasks": Command(
             "clue_ros.lab.evaluation.public_tasks", "PaliGemma's public tasks, without adapters"
@@ -131,6 +134,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         ),
         "invig": Command(
             "clue_ros.lab.data.export_invig", "dialogues about scenes, as InViG, with masks"
+        ),
+        "clips": Command(
+            "clue_ros.lab.data.export_clips", "simulated videos with requests, as IC-Seg's"
         ),
         "stats": Command(
             "clue_ros.lab.evaluation.dialogue_statistics", "statistics and plots of dialogues"

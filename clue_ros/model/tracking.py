@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows an object from frame to frame, once it was found.
 
-A `Tracker` follows one object. `FlowTracker` needs no weights. Dense optical flow (DIS; Kroeger and
-others, 2016) tells how the object moved since the last frame; the object's pixels are then aligned
-with those of an earlier frame (ECC; Evangelidis and Psarakis, 2008), so that small errors do not
-add up; GrabCut (`clue_ros.model.masks`) fits the mask's edge. The object's colours tell how sure it
-is, and its picture where it is again after it was lost. All three are OpenCV's implementations.
+A `Tracker` follows one object (`trackers` makes one by its name). `FlowTracker` needs no weights.
+Dense optical flow (DIS; Kroeger and others, 2016) tells how the object moved since the last frame;
+the object's pixels are then aligned with those of an earlier frame (ECC; Evangelidis and Psarakis,
+2008), so that small errors do not add up; GrabCut (`clue_ros.model.masks`) fits the mask's edge.
+The object's colours tell how sure it is, and its picture where it is again after it was lost. All
+three are OpenCV's implementations.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ Matrix = npt.NDArray[np.float64]
 WINDOW = 288  # pixels of the square around the object in which it is looked for
 REACH = 0.5  # of the mask's sides, around it: how far an object may move between two frames
 POINTS = 400  # of the object, whose flow gives its motion
+RIM = 9  # pixels of the square by which a mask grows to show the object's edge
+LEAST_TEXTURE = 3.0  # change of lightness a pixel below which an object is plain
 ALIGNED = 0.9  # correlation with the earlier frame, below which the last frame takes its place
 LEAST_ALIGNED = 0.5  # and below which the alignment failed: the flow alone counts
 LEAST_SCORE = 0.6  # similarity of colours below which the object is lost
@@ -228,6 +231,8 @@ class FlowTracker:
         starts = [self._by_flow(window, gray), self._by_match(window, gray)]
         out, back = self._anchor.window.matrix, np.linalg.inv(window.matrix)
         inside = (self._anchor.mask >= 0.5).astype(np.uint8)
+        if _texture(self._anchor.gray, inside) < LEAST_TEXTURE:  # its edge is all there is
+            inside = np.asarray(cv2.dilate(inside, np.ones((RIM, RIM), np.uint8)), np.uint8)
 
         def alike(to_anchor: Matrix) -> float:
             placed = _warped(gray, out @ to_anchor @ back)
@@ -357,6 +362,18 @@ def _correlation(a: npt.NDArray[Any], b: npt.NDArray[Any], inside: Image) -> flo
     x, y = (part[inside > 0].astype(np.float32) for part in (a, b))
     x, y = x - x.mean(), y - y.mean()
     return float((x * y).sum() / max(1e-6, float(np.sqrt((x * x).sum() * (y * y).sum()))))
+
+
+def _texture(gray: Image, inside: Image) -> float:
+    """The mean change of lightness a pixel, 0..255, within a mask and away from its edge."""
+    inner = cv2.erode(inside, np.ones((7, 7), np.uint8)) > 0
+    if not inner.any():
+        return 0.0
+    smooth = cv2.GaussianBlur(gray, (0, 0), 2.0).astype(np.float32)
+    across, down = (
+        cv2.Sobel(smooth, cv2.CV_32F, *way, ksize=3, scale=1 / 8) for way in ((1, 0), (0, 1))
+    )
+    return float(np.hypot(across, down)[inner].mean())
 
 
 def _fitting(box: Box, other: Box) -> Matrix:

@@ -57,7 +57,7 @@ class Follower:
     publish: sends one message. look_again: runs the model on a frame and a dialogue, and calls back
     with its reply, or with None where it failed. warn: logs a line. patience: gives the seconds
     that an object is lost before the model looks, and again between two looks; 0: it never does.
-    masks: gives whether messages bring masks.
+    masks: gives whether messages bring masks. make_tracker: makes the tracker of an object.
     """
 
     def __init__(
@@ -68,9 +68,10 @@ class Follower:
         *,
         patience: Callable[[], float],
         masks: Callable[[], bool],
+        make_tracker: Callable[[], Tracker] = FlowTracker,
     ) -> None:
         self._publish, self._look_again, self._warn = publish, look_again, warn
-        self._patience, self._masks = patience, masks
+        self._patience, self._masks, self._make_tracker = patience, masks, make_tracker
         self._news = threading.Condition()
         self._tracks: dict[int, Track] = {}
         self._started = 0
@@ -96,7 +97,7 @@ class Follower:
 
         Raises BadImageError for a box outside of the frame, TooManyError beyond MAX_TRACKS.
         """
-        tracker = FlowTracker()
+        tracker = self._make_tracker()
         tracker.start(frame.pixels(), box)
         with self._news:
             if len(self._tracks) >= MAX_TRACKS:
@@ -191,7 +192,7 @@ class Follower:
         def replied(reply: Any) -> None:
             track.looks, track.lost_since = False, now  # the next look is a while later
             if isinstance(reply, Grounding) and track.number in self.numbers:
-                tracker = FlowTracker()
+                tracker = self._make_tracker()
                 tracker.start(pixels, reply.box)
                 track.tracker, track.lost_since = tracker, None
 

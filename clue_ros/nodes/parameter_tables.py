@@ -12,6 +12,7 @@ from clue_ros.dialogue.types import MAX_QUESTIONS
 from clue_ros.model.load_options import BACKENDS, DEFAULT_POLICY, POLICIES
 from clue_ros.model.loading import DEFAULT_MODEL
 from clue_ros.model.multi_view import MAX_VIEWS
+from clue_ros.model.trackers import FLOW
 from clue_ros.nodes.parameters import FRAME, LANGUAGE_TAG, Change, Parameter
 from clue_ros.nodes.voice_parameters import SPEECH, STOP_WORDS, TTS
 
@@ -241,6 +242,13 @@ PERCEPTION: tuple[Parameter, ...] = (
         "masks",
         False,
         "Give each object its mask, an image as large as the camera's (2 MB at 1920x1080).",
+    ),
+    Parameter(
+        "tracker",
+        FLOW,
+        "What follows objects: flow (optical flow, on a CPU, without weights), or sam2: and a hub "
+        "id or folder of SAM 2 or EdgeTAM, such as sam2:facebook/sam2.1-hiera-tiny (needs torch).",
+        change=Change.UNCONFIGURED,
     ),
     Parameter(
         "track_rate",

@@ -36,6 +36,8 @@ from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
 from clue_ros.errors import BadImageError, ClueError, ModelError
 from clue_ros.grounders import load_grounder
 from clue_ros.model.load_options import LoadOptions
+from clue_ros.model.trackers import make_tracker
+from clue_ros.model.tracking import Tracker
 from clue_ros.nodes import messages
 from clue_ros.nodes.camera import Camera, Frame
 from clue_ros.nodes.candidate_topic import CandidateTopic
@@ -97,6 +99,7 @@ class PerceptionNode(ManagedNode):
             warn,
             patience=lambda: float(self.value("look_again_after")),
             masks=lambda: bool(self.value("masks")),
+            make_tracker=self._make_tracker,
         )
         self._found: tuple[Session, Grounding] | None = None  # the last grounding
         self._follow_timer: Any = None
@@ -197,6 +200,7 @@ class PerceptionNode(ManagedNode):
             )
         if wraps:
             clue.faults.say = self.get_logger().warning
+        self._make_tracker()  # loaded now, and not with the first object
         clue.warm_up()  # so that the first request is as quick as the second
         memory.freeze_garbage()
         memory.trim()  # what the warm-up took
@@ -371,6 +375,10 @@ class PerceptionNode(ManagedNode):
         self._worker.later(TRIM_AFTER, memory.trim)
 
     # Following.
+
+    def _make_tracker(self) -> Tracker:
+        """Make the tracker that the parameters name. Raises ModelError."""
+        return make_tracker(self.value("tracker"), self.value("device"))
 
     def _follow(self, session: Session, grounding: Grounding) -> int:
         """Follow a dialogue's object; returns its id. Raises ClueError."""

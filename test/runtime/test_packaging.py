@@ -212,7 +212,8 @@ TORCH = {"torch", "transformers", "peft", "accelerate", "bitsandbytes"}
 ENGINES = {"openvino", "huggingface_hub"} | TORCH
 TORCH_MODULES = {
     *(f"model/{name}.py" for name in (
-        "torch_backbone", "heads", "attention", "adapters", "conv_stem", "paligemma", "mask_decoder"
+        "torch_backbone", "heads", "attention", "adapters", "conv_stem", "paligemma",
+        "mask_decoder", "sam2_tracker",
     )),
     "wrapper/detectors.py", "wrapper/language_model.py",
 }  # fmt: skip

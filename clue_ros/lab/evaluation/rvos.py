@@ -1,0 +1,309 @@
+"""Requests about videos: ask or point in the first frame, then follow what was found.
+
+clue eval rvos --data data/clips --tracker flow              what `clue data clips` wrote
+clue eval rvos --data DIR --layout mevis --split valid_u     a published data set
+
+Four ways to the masks of a video:
+
+true mask    the object's true mask in the first frame that shows it, then the tracker
+true box     its true box there; the tracker makes the first mask
+never ask    the box that the model points at in the first frame when it may not ask
+dialogue     the box at the end of a dialogue in which a simulated person answers (`clips` only); a
+             dialogue that ends without a box has no mask in any frame
+
+Measures of a frame: J is the masks' intersection over union; F is the harmonic mean of precision
+and recall of their boundaries, which match within ceil(0.008 x diagonal) pixels; J&F is their mean
+(Perazzi and others, 2016). Where neither mask has a pixel both are 1, where one has none both are
+0. A lost object's mask is empty. A video's figure is the mean over all its frames but those before
+the first true mask and, for `true mask` and `true box`, the frame that was given. (vos-benchmark
+leaves out the first and the last frame and those before an object's first label.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.dialogue.conversation import Conversation, converse
+from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Dialogue, Grounding
+from clue_ros.errors import ClueError
+from clue_ros.lab.data.video_layouts import LAYOUTS, video_requests
+from clue_ros.lab.data.videos import Known, Mask, VideoRequest
+from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
+from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.simulated_user import RichUser
+from clue_ros.lab.metrics import MIN_IOU, mask_iou, mean, rounded
+from clue_ros.lab.options import add_options, at_least, option, read_options, required
+from clue_ros.lab.report import Cell, table, with_progress
+from clue_ros.lab.simulator.worlds import DEFAULT_WORLD
+from clue_ros.model.trackers import FLOW, check_tracker, make_tracker
+from clue_ros.model.tracking import box_of
+
+TOLERANCE = 0.008  # of the frame's diagonal: how far apart two boundaries match
+TRUE_MASK, TRUE_BOX, NEVER, DIALOGUE = WAYS = ("true mask", "true box", "never ask", "dialogue")
+GIVEN = (TRUE_MASK, TRUE_BOX)
+CLEAR, AMBIGUOUS = GROUPS = ("clear", "ambiguous")
+Image = npt.NDArray[np.uint8]
+Record = dict[str, Any]
+
+
+def region_similarity(found: Mask, truth: Mask) -> float:
+    """J of two masks, bool (H, W): intersection over union, 1 where both are empty."""
+    return mask_iou(found, truth) if found.any() or truth.any() else 1.0
+
+
+def contour_accuracy(found: Mask, truth: Mask) -> float:
+    """F of two masks, bool (H, W): how well their boundaries match, 1 where both are empty."""
+    if not found.any() or not truth.any():
+        return float(found.any() == truth.any())
+    reach = math.ceil(TOLERANCE * math.hypot(*truth.shape))
+    disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
+    a, b = _boundary(found), _boundary(truth)
+    near_a, near_b = (cv2.dilate(edge, disc) > 0 for edge in (a, b))
+    precision, recall = a[near_b].sum() / a.sum(), b[near_a].sum() / b.sum()
+    both = float(precision + recall)
+    return 2 * float(precision * recall) / both if both else 0.0
+
+
+def _boundary(mask: Mask) -> Image:
+    """The pixels of a mask that touch others or the frame's edge, 0 or 1."""
+    whole = np.pad(mask.astype(np.uint8), 1)
+    inner = cv2.erode(whole, cv2.getStructuringElement(cv2.MORPH_CROSS, (3, 3)))
+    return np.asarray((whole - inner)[1:-1, 1:-1], np.uint8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RvosOptions:
+    """The options of ``clue eval rvos``."""
+
+    data: Path = required("folder of the data set", metavar="DIR")
+    layout: str = option("clips", "how it is laid out", choices=tuple(LAYOUTS))
+    split: str = option("test", "part of the data set")
+    tracker: str = option(FLOW, "flow, or sam2: and a hub id or folder")
+    ways: tuple[str, ...] = option(
+        WAYS, "which ways to the masks are measured", nargs="+", choices=WAYS
+    )
+    world: str = option(DEFAULT_WORLD, "world whose words the simulated person speaks")
+    max_turns: int = option(MAX_QUESTIONS, "largest number of questions", type=at_least(0))
+    limit: int | None = option(None, "use the first N requests only", type=at_least(1))
+    seed: int = option(0, "seed of the simulated person")
+    model: PolicyOptions
+    output: RecordsOptions
+
+
+@dataclass
+class Video:
+    """A request's video with its true masks, in memory."""
+
+    request: VideoRequest
+    frames: list[Image]
+    truth: list[Mask]
+    begin: int  # the first frame that shows the object
+
+    @classmethod
+    def read(cls, request: VideoRequest) -> Video:
+        """Read a video. Raises ClueError: pictures, masks, sizes, or no object in any frame."""
+        frames = [request.load(n) for n in range(len(request.frames))]
+        truth = [request.truth(n) for n in range(len(frames))]
+        shapes = {frame.shape[:2] for frame in frames} | {mask.shape for mask in truth}
+        if len(shapes) != 1:
+            raise ClueError(f"its frames and masks are of several sizes, {sorted(shapes)}")
+        begin = next((n for n, mask in enumerate(truth) if mask.any()), None)
+        if begin is None:
+            raise ClueError("the object is in no frame")
+        return cls(request, frames, truth, begin)
+
+
+@dataclass
+class Results:
+    """One record for each request and way, and what was left out.
+
+    seconds, steps: processor time and number of the tracker's steps.
+    """
+
+    records: list[Record] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    steps: int = 0
+
+    def of(self, way: str, group: str) -> list[Record]:
+        """The records of a way and a group of requests."""
+        return [r for r in self.records if (r["way"], r["group"]) == (way, group)]
+
+    def summary(self) -> dict[str, Any]:
+        """By way, then by group; and the tracker's frames a second of one core."""
+        found: dict[str, Any] = {
+            way: {group: _figures(records) for group in GROUPS if (records := self.of(way, group))}
+            for way in WAYS
+        }
+        found = {way: groups for way, groups in found.items() if groups}
+        fps = self.steps / self.seconds if self.steps else math.nan
+        speed = {"frames": self.steps, "fps": rounded(fps)}
+        return found | {"tracker": speed, "left_out": len(self.problems)}
+
+    def text(self, *, markdown: bool = False) -> str:
+        """The same as a table."""
+        rows: list[list[Cell]] = []
+        for way, groups in self.summary().items():
+            if way not in WAYS:
+                continue
+            for group, f in groups.items():
+                asked = f.get("asked")
+                rows.append(
+                    [way, group, f["n"], f["j"], f["f"], f["jf"], f["right"], f["jf_right"],
+                     "" if asked is None else asked, f.get("questions", ""), f.get("useless", "")]
+                )  # fmt: skip
+        head = ["way", "requests", "n", "J", "F", "J&F", "right", "J&F if right", "asked",
+                "questions", "useless"]  # fmt: skip
+        return table(head, rows, markdown=markdown)
+
+
+def _figures(records: Sequence[Record]) -> dict[str, Any]:
+    """The means of records of one way and group. right: IoU of 0.5 in the first frame."""
+
+    def mean_of(key: str, chosen: Sequence[Record]) -> float | None:
+        return rounded(mean([float(r[key]) for r in chosen]))
+
+    right = [r for r in records if r["right"]]
+    out: dict[str, Any] = {"n": len(records), "n_right": len(right)}
+    out |= {key: mean_of(key, records) for key in ("j", "f", "jf", "right")}
+    out["jf_right"] = mean_of("jf", right)
+    if "asked" in records[0]:
+        asked = max(1, sum(r["questions"] for r in records))
+        out |= {key: mean_of(key, records) for key in ("asked", "questions")}
+        out |= {key: rounded(sum(r[key] for r in records) / asked) for key in ("useless", "bits")}
+    return out
+
+
+def measure(clue: Any, requests: Iterable[VideoRequest], options: RvosOptions) -> Results:
+    """Measure each way on each request. clue: a `Grounder`, or None where no way needs one."""
+    out, given = Results(), dict[Any, Record]()
+    video: Video | None = None
+    for request in requests:
+        try:
+            if video is None or video.request.target != request.target:
+                video = Video.read(request)
+            video.request = request
+            about = {
+                "request": request.name,
+                "text": request.text,
+                "ability": request.ability,
+                "group": CLEAR if request.count < 2 else AMBIGUOUS,
+            }
+            for way in options.ways:
+                box, more = None, Record()
+                if way == NEVER:
+                    box = _pointed(video, clue)
+                elif way == DIALOGUE:
+                    if request.known is None:
+                        continue
+                    box, more = _talked(request.known, video, options, clue)
+                key = (way if way in GIVEN else "", request.target, box)
+                if key not in given:  # requests that mean the same share it
+                    given[key] = _follow(out, video, options, way, box)
+                out.records.append(about | {"way": way} | given[key] | more)
+        except ClueError as error:
+            out.problems.append(f"{request.name}: {error}")
+    return out
+
+
+def _pointed(video: Video, clue: Any) -> Box | None:
+    """The box that the model points at in the first frame; it may not ask."""
+    dialogue = Dialogue(video.request.text)
+    reply = clue.reply(clue.look(video.frames[0]), dialogue, force_grounding=True)
+    return reply.box if isinstance(reply, Grounding) else None
+
+
+def _talked(
+    known: Known, video: Video, options: RvosOptions, clue: Any
+) -> tuple[Box | None, Record]:
+    """The box of a dialogue about the first frame with a simulated person, and what was said."""
+    seed = options.seed + zlib.crc32(video.request.name.encode())  # the same in any order
+    grammar = grammar_of(options.world)
+    user = RichUser(grammar, known.objects, known.target, known.candidates, seed)
+    conversation = Conversation(video.request.text, max_questions=options.max_turns)
+    view = clue.look(video.frames[0])
+    outcome = converse(clue, view, conversation, lambda asked: user(asked.text))
+    assert outcome is not None  # the person answers every question
+    bits = math.log2(len(known.candidates) / max(1, len(user.candidates)))
+    about = {
+        "asked": conversation.questions > 0,
+        "questions": conversation.questions,
+        "useless": user.useless,
+        "bits": round(max(0.0, bits), 4),
+        "outcome": outcome.code,
+        "dialogue": conversation.dialogue.context(),
+    }
+    return outcome.grounding.box if outcome.grounding is not None else None, about
+
+
+def _follow(
+    out: Results, video: Video, options: RvosOptions, way: str, box: Box | None = None
+) -> Record:
+    """Follow an object through a video, and measure its masks. box: in the first frame."""
+    first = video.begin if way in GIVEN else 0
+    truth = video.truth
+    if way in GIVEN:
+        box = box_of(truth[first])
+    if box is None:
+        masks = [np.zeros_like(mask) for mask in truth]
+    else:
+        tracker = make_tracker(options.tracker, options.model.device)
+        given = truth[first] if way == TRUE_MASK else None
+        masks = [np.zeros_like(mask) for mask in truth[:first]]
+        masks.append(tracker.start(video.frames[first], box, mask=given))
+        for frame in video.frames[first + 1 :]:
+            begin = time.process_time()
+            step = tracker.step(frame)
+            out.seconds += time.process_time() - begin
+            out.steps += 1
+            masks.append(np.zeros_like(step.mask) if step.lost else step.mask)
+    counted = range(first + 1 if way in GIVEN else video.begin, len(masks))
+    j = [region_similarity(masks[n], truth[n]) for n in counted]
+    f = [contour_accuracy(masks[n], truth[n]) for n in counted]
+    right = box is not None and bool(
+        truth[first].any() and box.iou(box_of(truth[first])) >= MIN_IOU
+    )
+    mean_j, mean_f = mean(j), mean(f)
+    figures = {"j": mean_j, "f": mean_f, "jf": (mean_j + mean_f) / 2}
+    return {k: rounded(v) for k, v in figures.items()} | {"right": right}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of ``clue eval rvos``."""
+    add_options(parser, RvosOptions)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``clue eval rvos``; the exit status."""
+    options = read_options(RvosOptions, args)
+    check_tracker(options.tracker)
+    problems: list[str] = []
+
+    def chosen() -> Iterator[VideoRequest]:
+        found = video_requests(options.layout, options.data, options.split, problems.append)
+        for number, request in enumerate(found):
+            if number == options.limit:
+                return
+            yield request
+
+    wants_model = bool(set(options.ways) - {*GIVEN})
+    clue = options.model.load() if wants_model else None
+    result = measure(clue, with_progress(chosen()), options)
+    result.problems[:0] = problems
+    note(result.problems)
+    if not result.records:
+        raise ClueError(f"no request of {options.data} could be measured")
+    options.output.write_records(result.records)
+    options.output.show(result.summary(), lambda markdown: result.text(markdown=markdown))
+    return 0
