@@ -19,9 +19,9 @@ from clue_ros.engine import Clue, View
 from clue_ros.images import load_image
 
 HERE = Path(__file__).parent
-NAME = "screwgun"  # what somebody calls a drill; the embedded model lacks the word
-SHOWN, BOX = HERE / "crackers_sugar_drill.jpg", Box(258, 122, 431, 340)
-LOOKED_AT = HERE / "banana_drill_crackers.jpg"
+NAME = "sweetener"  # what somebody calls a box of sugar; the embedded model lacks the word
+SHOWN, BOX = HERE / "cans_sugar_scissors.jpg", Box(198, 290, 335, 447)
+LOOKED_AT = HERE / "crackers_sugar_drill.jpg"
 
 say = partial(print, flush=True)
 
@@ -41,8 +41,8 @@ def play_teach(model: str, device: str, out: Path) -> int:
     shown = clue.look(load_image(SHOWN))
     begin = time.perf_counter()
     clue.teach(shown, BOX, NAME)
-    say(f"you:   this is a {NAME}  ({SHOWN.name}; learned in {time.perf_counter() - begin:.2f} s)")
-    _save(shown, BOX, f"this is a {NAME}", out / "teach_1.png")
+    say(f"you:   this is the {NAME}  ({SHOWN.name}; learned in {time.perf_counter() - begin:.2f} s)")
+    _save(shown, BOX, f"this is the {NAME}", out / "teach_1.png")
     say(f"you:   {request}  ({LOOKED_AT.name})")
     after = clue.reply(view, Dialogue(request))
     say(f"robot: {_said(after)}")
