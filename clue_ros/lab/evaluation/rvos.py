@@ -231,12 +231,16 @@ def _talked(
     seed = options.seed + zlib.crc32(video.request.name.encode())  # the same in any order
     grammar = grammar_of(options.world)
     user = RichUser(grammar, known.objects, known.target, known.candidates, seed)
-    conversation = Conversation(video.request.text, max_questions=options.max_turns)
+    about: Record = {"asked": False, "questions": 0, "useless": 0, "bits": 0.0}
+    try:
+        conversation = Conversation(video.request.text, max_questions=options.max_turns)
+    except ClueError as error:  # it never reaches the model: nothing is found
+        return None, about | {"outcome": error.code, "dialogue": video.request.text}
     view = clue.look(video.frames[0])
     outcome = converse(clue, view, conversation, lambda asked: user(asked.text))
     assert outcome is not None  # the person answers every question
     bits = math.log2(len(known.candidates) / max(1, len(user.candidates)))
-    about = {
+    about |= {
         "asked": conversation.questions > 0,
         "questions": conversation.questions,
         "useless": user.useless,
