@@ -277,7 +277,10 @@ class Wrapper:
         if nouns not in view.found:
             found = gather(self.sources, view.image, nouns, self.faults)
             view.found[nouns] = with_measured_colors(found, view.image)
-        return tuple(c for c in view.found[nouns] if not is_one_of(c.box, dialogue.refused))
+        found = view.found[nouns]
+        if not dialogue.refused:
+            return found  # the same object for the same nouns: its listing is made once
+        return tuple(c for c in found if not is_one_of(c.box, dialogue.refused))
 
     def _nouns(self, dialogue: Dialogue) -> tuple[str, ...]:
         """The nouns that decide what is found; none if the detectors list what they know."""

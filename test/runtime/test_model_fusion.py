@@ -23,6 +23,8 @@ from clue_ros.model.fusion import (
     weights_digest,
 )
 
+REQUEST = "pick up the red block"  # the form in which a model reads every request
+
 
 @pytest.fixture
 def model(random_model: Path, tmp_path: Path) -> Path:
@@ -54,8 +56,8 @@ def test_without_a_fit_the_detector_decides_and_says_so(model: Path, picture: An
     # An adapter B that nearly always opens with a question cannot make the robot ask.
     clue.checkpoint.second_opinion = lambda *_: pytest.fail("asked")  # type: ignore[method-assign]
     view = clue.look(picture)
-    alone, _ = clue.checkpoint.judge(clue.checkpoint.look(picture), "the red block")
-    assert clue.ambiguity(view, "the red block").probability == pytest.approx(alone)
+    alone, _ = clue.checkpoint.judge(clue.checkpoint.look(picture), REQUEST)
+    assert clue.ambiguity(view, REQUEST).probability == pytest.approx(alone)
     clue.policy = "decoder"
     clue.policy = "both"  # as the node does before each reply
     assert clue.policy == "detector"
@@ -81,14 +83,14 @@ def test_the_engine_uses_what_was_fitted(model: Path, picture: Any) -> None:
     assert clue.checkpoint.fusion == fusion
     view = clue.look(picture)
     features = clue.checkpoint.look(picture)
-    alone, _ = clue.checkpoint.judge(features, "the red block")
-    own, _ = clue.checkpoint.second_opinion(features, "the red block")
+    alone, _ = clue.checkpoint.judge(features, REQUEST)
+    own, _ = clue.checkpoint.second_opinion(features, REQUEST)
     odds = 0.25 * log_odds(alone) + 1.5 * log_odds(own) - 0.5
-    estimate = clue.ambiguity(view, "the red block")
+    estimate = clue.ambiguity(view, REQUEST)
     assert estimate.probability == pytest.approx(1 / (1 + math.exp(-odds)))
     assert estimate.threshold == 0.6
     clue.policy = "detector"
-    estimate = clue.ambiguity(view, "the red block")
+    estimate = clue.ambiguity(view, REQUEST)
     assert estimate.probability == pytest.approx(alone)
     assert estimate.threshold == clue.checkpoint.detector.settings.threshold
 

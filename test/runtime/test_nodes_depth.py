@@ -607,9 +607,7 @@ def test_every_candidate_has_its_mask_score_and_pose(client: Client, eye: RgbdCa
     question = client.next("question")
     candidates = question.candidates
     assert candidates
-    scores = [candidate.score for candidate in candidates]
-    assert scores[0] == pytest.approx(1, abs=1e-3)
-    assert scores == sorted(scores, reverse=True)
+    assert all(0 <= candidate.score <= 1 for candidate in candidates)
     for candidate in candidates:
         assert (candidate.mask.width, candidate.mask.height) == (WIDTH, HEIGHT)
         mask = np.frombuffer(candidate.mask.data, np.uint8).reshape(HEIGHT, WIDTH)

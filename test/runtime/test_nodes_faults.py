@@ -250,8 +250,8 @@ class Fifty:
         image = client.image()
         self._client = action_client(client.node, GroundWithDialogue, ACTION)
         assert self._client.wait_for_server(ros_helpers.TIMEOUT)
-        for number in range(FIFTY):
-            goal = GroundWithDialogue.Goal(expression=f"{REQUEST} {number}", image=image)
+        for _ in range(FIFTY):
+            goal = GroundWithDialogue.Goal(expression=REQUEST, image=image)
             client.node.executor.create_task(self._send, goal)
 
     def _send(self, goal: Any) -> None:

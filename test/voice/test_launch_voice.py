@@ -18,6 +18,7 @@ class Context(dict[str, str]):
     """Stands in for LaunchContext: the arguments' values."""
 
     environment: ClassVar[dict[str, str]] = {}
+    launch_configurations: ClassVar[dict[str, str]] = {}
 
 
 class Configuration:
