@@ -42,7 +42,6 @@ from clue_ros.lab.options import at_least, option
 from clue_ros.memory import resident
 from clue_ros.nodes.executables import KEEP
 
-
 ROOT = Path(__file__).resolve().parent.parent
 
 

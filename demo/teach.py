@@ -41,7 +41,9 @@ def play_teach(model: str, device: str, out: Path) -> int:
     shown = clue.look(load_image(SHOWN))
     begin = time.perf_counter()
     clue.teach(shown, BOX, NAME)
-    say(f"you:   this is the {NAME}  ({SHOWN.name}; learned in {time.perf_counter() - begin:.2f} s)")
+    say(
+        f"you:   this is the {NAME}  ({SHOWN.name}; learned in {time.perf_counter() - begin:.2f} s)"
+    )
     _save(shown, BOX, f"this is the {NAME}", out / "teach_1.png")
     say(f"you:   {request}  ({LOOKED_AT.name})")
     after = clue.reply(view, Dialogue(request))

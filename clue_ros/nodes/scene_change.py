@@ -29,7 +29,7 @@ MOST_GAIN = 2.0
 DIFFERS = 18.0  # levels of 255 by which a cell's mean differs where something else is seen
 SHARE = 0.06  # of the cells that may differ
 BINS = 8  # of each channel, for the colours of an object
-ALIKE = 0.5  # Bhattacharyya distance of two objects' colours, 0 (the same) to 1
+ALIKE = 0.4  # Bhattacharyya distance of two objects' colours, 0 (the same) to 1
 
 
 def unchanged(before: Rgb, after: Rgb, box: Box) -> bool:

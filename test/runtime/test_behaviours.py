@@ -92,15 +92,22 @@ def test_why_it_fails_is_in_the_feedback(client: Client, grounder: CommandGround
     assert "UNKNOWN_DIALOGUE" in track.feedback_message
 
 
-@pytest.mark.parametrize("name", ["ground_and_grasp.py", "follow.py"])
-def test_the_examples_run(client: Client, name: str) -> None:
-    arguments = [REQUEST, "1.0"][: 2 if name == "follow.py" else 1]
+@pytest.mark.parametrize(
+    ("name", "arguments", "prints"),
+    [
+        ("ground_and_grasp.py", [REQUEST], "BoundingBox"),
+        ("follow.py", [REQUEST, "1.0"], "BoundingBox"),
+        ("teach.py", ["stapler", "20", "20", "90", "80"], "stapler: 1 examples"),
+    ],
+)
+def test_the_examples_run(client: Client, name: str, arguments: list[str], prints: str) -> None:
     ended = subprocess.run(
         [sys.executable, str(ros_helpers.ROOT / "examples" / name), *arguments],
         capture_output=True,
         text=True,
+        input="yes\n" * 9,  # to what the robot asks
         timeout=TIMEOUT,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr
-    assert "BoundingBox" in ended.stdout
+    assert prints in ended.stdout
