@@ -24,12 +24,11 @@ import torch
 from torch.nn import functional
 
 from clue_ros.dialogue.types import Box
-from clue_ros.errors import BadImageError, ModelError
-from clue_ros.images import check_image
+from clue_ros.errors import ModelError
 from clue_ros.model.devices import OnDevice, choose_device
 from clue_ros.model.loading import first_line, name_and_revision
 from clue_ros.model.masks import Mask
-from clue_ros.model.tracking import Image, Step
+from clue_ros.model.tracking import Image, Step, check_start, check_step
 from clue_ros.requirements import missing
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of both networks' pictures
@@ -172,13 +171,8 @@ class Sam2Tracker:
         mask: Mask | None = None,
     ) -> Mask:
         """See `Tracker`. A mask is taken as it is; else box and points are the prompt."""
-        check_image(frame)
+        inside = check_start(frame, box, mask)
         height, width = frame.shape[:2]
-        inside = box.clipped(float(width), float(height))
-        if inside.area < 1:
-            raise BadImageError(f"box {box.as_list()} is outside of this {width}x{height} frame")
-        if mask is not None and (mask.shape != (height, width) or not mask.any()):
-            raise BadImageError(f"the mask has no pixel of this {width}x{height} frame")
         self._shape = frame.shape
         if mask is not None:
             self._begin(frame, mask=mask)
@@ -205,12 +199,7 @@ class Sam2Tracker:
 
     def step(self, frame: Image) -> Step:
         """See `Tracker`."""
-        check_image(frame)
-        if not self._shape:
-            raise RuntimeError("start comes before step")
-        if frame.shape != self._shape:
-            was = f"{self._shape[1]}x{self._shape[0]}"
-            raise BadImageError(f"a frame of {frame.shape[1]}x{frame.shape[0]} after some of {was}")
+        check_step(frame, self._shape)
         self._number += 1
         mask, score = self._network.run(self._session, self._number, frame)
         if score <= 0.5 or not mask.any():

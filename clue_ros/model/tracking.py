@@ -79,6 +79,34 @@ class Tracker(Protocol):
         """Find it in the next frame. Raises BadImageError for one of another size."""
 
 
+def check_start(frame: Image, box: Box, mask: Mask | None) -> Box:
+    """Check what `Tracker.start` is given; returns the part of the box that lies in the frame.
+
+    Raises BadImageError as `Tracker.start` does.
+    """
+    check_image(frame)
+    height, width = frame.shape[:2]
+    inside = box.clipped(float(width), float(height))
+    if inside.area < 1:
+        raise BadImageError(f"box {box.as_list()} is outside of this {width}x{height} frame")
+    if mask is not None and (mask.shape != (height, width) or not mask.any()):
+        raise BadImageError(f"the mask has no pixel of this {width}x{height} frame")
+    return inside
+
+
+def check_step(frame: Image, shape: tuple[int, ...]) -> None:
+    """Check a further frame. shape: of the first one, () before `Tracker.start`.
+
+    Raises BadImageError for a frame of another size, RuntimeError before `Tracker.start`.
+    """
+    check_image(frame)
+    if not shape:
+        raise RuntimeError("start comes before step")
+    if frame.shape != shape:
+        was = f"{shape[1]}x{shape[0]}"
+        raise BadImageError(f"a frame of {frame.shape[1]}x{frame.shape[0]} after some of {was}")
+
+
 def box_of(mask: Mask) -> Box:
     """The box around a mask's pixels, max exclusive. Raises ValueError for an empty mask."""
     rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
@@ -178,15 +206,10 @@ class FlowTracker:
         mask: Mask | None = None,
     ) -> Mask:
         """See `Tracker`."""
-        check_image(frame)
-        height, width = frame.shape[:2]
-        inside = box.clipped(float(width), float(height))
-        if inside.area < 1:
-            raise BadImageError(f"box {box.as_list()} is outside of this {width}x{height} frame")
+        inside = check_start(frame, box, mask)
         if mask is None:
+            height, width = frame.shape[:2]
             mask = grabcut_mask(frame, inside, _heat(points, inside, width, height))
-        elif mask.shape != (height, width) or not mask.any():
-            raise BadImageError(f"the mask has no pixel of this {width}x{height} frame")
         self._shape = frame.shape
         self._begin(_seen(frame, mask), mask)
         self._colours = _histogram(_codes(self._last.picture), self._last.mask)
@@ -194,12 +217,7 @@ class FlowTracker:
 
     def step(self, frame: Image) -> Step:
         """See `Tracker`."""
-        check_image(frame)
-        if not self._shape:
-            raise RuntimeError("start comes before step")
-        if frame.shape != self._shape:
-            was = f"{self._shape[1]}x{self._shape[0]}"
-            raise BadImageError(f"a frame of {frame.shape[1]}x{frame.shape[0]} after some of {was}")
+        check_step(frame, self._shape)
         window = _window_around(_shifted(box_of(self._mask), self._velocity), frame.shape)
         picture = window.cut(frame)
         to_anchor, correlation = self._align(window, _gray(picture))
