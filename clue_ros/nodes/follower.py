@@ -193,7 +193,11 @@ class Follower:
             track.looks, track.lost_since = False, now  # the next look is a while later
             if isinstance(reply, Grounding) and track.number in self.numbers:
                 tracker = self._make_tracker()
-                tracker.start(pixels, reply.box)
+                try:
+                    tracker.start(pixels, reply.box)
+                except ClueError as error:  # it would end the thread that runs the model
+                    self._warn(f"track {track.number} stays lost: {error}")
+                    return
                 track.tracker, track.lost_since = tracker, None
 
         self._look_again(frame, track.dialogue, replied)
