@@ -472,8 +472,7 @@ class Clue:
 
         return self._taught_words.judge(
             dialogue,
-            view.image,
-            lambda: view.patches,
+            lambda: view,
             lambda: BaseFinder(view.base, self._checkpoint.zero_shot),
             self.threshold,
             self.grid,

@@ -267,9 +267,11 @@ class Conversation:
         if said.kind is Kind.WAIT:
             return self._wait(question)
         denies = said.kind in (Kind.NO, Kind.NONE)
-        bare = denies or is_other(said.text)
-        rest = "" if bare else after_no(said.text)
-        refuses = question.confirm and (bare or bool(rest))
+        rest = "" if is_other(said.text) else after_no(said.text)
+        if denies and rest:  # "no, small" narrows, "no, wrong" does not
+            denies = read(rest, offered, about).kind is not Kind.ANSWER
+            rest = "" if denies else rest
+        refuses = question.confirm and (denies or is_other(said.text) or bool(rest))
         if calls_off(said.kind) or (denies and self._held is not None):
             return self.end(_called_off(said))
         if leaves_open(said.kind, offered) and not refuses:

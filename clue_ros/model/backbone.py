@@ -7,6 +7,7 @@
     attend(features, prompts, reader)   probability, map   adapter A, blocks 0 .. half; eq. 1, eq. 2
     read(features, prompts, adapter)    state, logits      adapter B reads the prompt
     step(state, tokens)                 logits             one more token a row
+    follow(state, tokens)               logits             teacher forcing of several continuations
     attend_and_read(...)                all of these       one adapter does both, in one pass
 
 `openvino_backbone` runs them as graphs on a CPU; `torch_backbone` is transformers' PaliGemma with
@@ -108,8 +109,14 @@ class Backbone(Protocol):
     def step(self, state: Any, tokens: npt.NDArray[np.int64]) -> Array:
         """One more token (B,) a row -> the logits (B, V) of the next one. Changes the state."""
 
-    def repeat(self, state: Any, count: int) -> Any:
-        """The state of B prompts with each row `count` times; the given one stays as it is."""
+    def rewind(self, state: Any, count: int) -> None:
+        """Forget the last `count` tokens of each row. Changes the state."""
+
+    def follow(self, state: Any, tokens: npt.NDArray[np.int64]) -> Array:
+        """Teacher forcing: R continuations of T tokens (R, T) -> the logits (R, T, V) after each.
+
+        R / B of them follow each of the state's B rows, in their order; the state stays as it is.
+        """
 
     def memory_bytes(self) -> int:
         """Bytes of weights."""

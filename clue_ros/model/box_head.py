@@ -5,10 +5,10 @@
 The decoder points well and misjudges extents. The head says, for each cell of a picture read at its
 own aspect, how far the object there reaches to each side, how good that box is, and whether there
 is an object at all: FCOS without classes (Tian and others, 2019), its quality as in OLN (Kim and
-others, 2022). Rendered scenes taught it (`clue_ros.lab.training.box_head`). It computes with numpy,
-whichever backbone made the features:
+others, 2022). Rendered scenes taught it (`clue_ros.lab.training.box_head`). OpenVINO computes it in
+float32, whichever backbone made the features:
 
-    found = checkpoint.box_map(image)
+    found = view.box_map
     boxes, scores = boxes_at(found, [(0.4, 0.7)])
 
 A base with a head has box_head.safetensors beside its weights: `inp` (a product), `blocks` (3 x 3
@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,9 @@ from clue_ros.errors import ModelError
 from clue_ros.model.details import stage_stride
 from clue_ros.model.loading import check_shapes, reading
 from clue_ros.model.tensors import read_tensors
+
+if TYPE_CHECKING:
+    from clue_ros.model.openvino_backbone import Graph
 
 WEIGHTS_FILE = "box_head.safetensors"
 SIDE = 640  # pixels of the longer side of the pictures that it reads
@@ -95,52 +99,31 @@ def overlaps(boxes: npt.NDArray[Any], box: npt.NDArray[Any]) -> npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class BoxHead:
-    """A trained head: its weights by their names in the file, and which stages it reads."""
+    """A trained head: its weights by their names in the file, and which stages it reads.
+
+    channels: of each stage.
+    """
 
     weights: Mapping[str, Array]
     stages: tuple[int, ...]
+    channels: tuple[int, ...]
 
     def __call__(self, levels: Sequence[Array]) -> BoxMap:
         """What it says about a picture of which `Backbone.stages` gave these features."""
-        rows, columns = levels[STRIDES.index(CELL)].shape[1:]
-        seen = np.concatenate([_on_grid(level, rows, columns) for level in levels], -1)
-        hidden = _relu(seen @ self.weights["inp.weight"].T + self.weights["inp.bias"])
-        for number, dilation in enumerate(DILATIONS):
-            name = f"blocks.{number}"
-            more = _convolution(hidden, self.weights[f"{name}.weight"], dilation)
-            hidden = hidden + _relu(more + self.weights[f"{name}.bias"])
-        out = hidden @ self.weights["out.weight"].T + self.weights["out.bias"]
-        return _decoded(out)
+        return _decoded(self._graph({f"level{n}": v[None] for n, v in enumerate(levels)})["out"])
+
+    @cached_property
+    def _graph(self) -> Graph:
+        from clue_ros.model.openvino_backbone import PRECISIONS, Compiler, digest
+        from clue_ros.model.openvino_graphs import box_head_graph
+
+        compiler = Compiler(PRECISIONS["float32"])  # the sides are parts of a pixel
+        build = partial(box_head_graph, self.weights, self.channels, DILATIONS)
+        return compiler(build, f"box head {digest(self.weights)}")
 
     def nbytes(self) -> int:
         """Bytes of weights."""
         return sum(weight.nbytes for weight in self.weights.values())
-
-
-def _on_grid(level: Array, rows: int, columns: int) -> Array:
-    """Features (C, h, w) on the head's grid: (rows, columns, C').
-
-    A finer stage's cells become channels, in the order of torch's `pixel_unshuffle`; a coarser
-    stage's are repeated.
-    """
-    channels, h, w = level.shape
-    if h > rows:
-        cells = level.reshape(channels, rows, h // rows, columns, w // columns)
-        return np.asarray(cells.transpose(1, 3, 0, 2, 4).reshape(rows, columns, -1))
-    return np.asarray(level.transpose(1, 2, 0).repeat(rows // h, 0).repeat(columns // w, 1))
-
-
-def _relu(values: Array) -> Array:
-    return np.asarray(np.maximum(values, np.float32(0)))
-
-
-def _convolution(values: Array, kernel: Array, dilation: int) -> Array:
-    """(h, w, C) by a kernel (O, C, 3, 3), zeros around: (h, w, O)."""
-    h, w, _ = values.shape
-    padded = np.pad(values, ((dilation, dilation), (dilation, dilation), (0, 0)))
-    steps = [(a * dilation, b * dilation) for a in range(3) for b in range(3)]
-    seen = np.concatenate([padded[a : a + h, b : b + w] for a, b in steps], -1)
-    return np.asarray(seen @ kernel.transpose(2, 3, 1, 0).reshape(-1, len(kernel)))
 
 
 def _decoded(out: Array) -> BoxMap:
@@ -178,10 +161,15 @@ def head_stages(sizes: Mapping[str, Any]) -> tuple[int, ...]:
 
 def head_channels(sizes: Mapping[str, Any]) -> int:
     """Numbers that a stem's stages have for each of the head's cells."""
-    widths = (int(sizes["stages"][stage][4]) for stage in head_stages(sizes))
     return sum(
-        width * max(1, CELL // stride) ** 2 for width, stride in zip(widths, STRIDES, strict=True)
+        width * max(1, CELL // stride) ** 2
+        for width, stride in zip(stage_channels(sizes), STRIDES, strict=True)
     )
+
+
+def stage_channels(sizes: Mapping[str, Any]) -> tuple[int, ...]:
+    """The channels of each stage that a head reads."""
+    return tuple(int(sizes["stages"][stage][4]) for stage in head_stages(sizes))
 
 
 def load_box_head(base: Path, vision_config: Any) -> BoxHead | None:
@@ -207,4 +195,4 @@ def load_box_head(base: Path, vision_config: Any) -> BoxHead | None:
     for name in shapes:
         if not np.isfinite(found[name]).all():
             raise ModelError(f"{path}: {name} holds a value that is no number")
-    return BoxHead(found, stages)
+    return BoxHead(found, stages, stage_channels(sizes))

@@ -30,7 +30,7 @@ import numpy.typing as npt
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.model.backbone import DETECTOR, IVG, JOINT, Array, Attention, Backbone, grid_side
-from clue_ros.model.box_head import SIDE, BoxHead, BoxMap, load_box_head
+from clue_ros.model.box_head import BoxHead, load_box_head
 from clue_ros.model.config import read_config
 from clue_ros.model.decoding import (
     Generation,
@@ -43,7 +43,7 @@ from clue_ros.model.decoding import (
     read_prompts,
     reply_to,
 )
-from clue_ros.model.details import detailed_picture, detailed_pictures, details_in
+from clue_ros.model.details import detailed_pictures, details_in
 from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.devices import choose_backend
@@ -202,13 +202,6 @@ class Checkpoint:
         """Images, uint8 RGB (H, W, 3) each -> features (n, N, D)."""
         return look_at(self.backbone, self.processor, images)
 
-    def box_map(self, image: npt.NDArray[np.uint8]) -> BoxMap | None:
-        """Boxes of all objects in an image, uint8 RGB (H, W, 3); None without a box head."""
-        head = self.box_head
-        if head is None:
-            return None
-        return head(self.backbone.stages(detailed_picture(image, SIDE), head.stages))
-
     def judge(self, features: Array, context: str) -> tuple[float, Array]:
         """Probability that `context` is ambiguous, and the attention map (grid, grid) in 0..1.
 
@@ -268,8 +261,7 @@ class Checkpoint:
     ) -> Generation:
         """Decode one reply to `context` through adapter B.
 
-        prefill: this context, if adapter B has read it already; without a box head it can be used
-        once.
+        prefill: this context, if adapter B has read it already.
         """
         return self._speak(features, context, mode, prefill)[0]
 
@@ -286,8 +278,6 @@ class Checkpoint:
         self, features: Array, context: str, mode: Mode, prefill: Prefill | None
     ) -> list[Generation]:
         prefill = prefill or self.read(features, context)
-        if self.box_head is not None:  # its candidates will be rated after the same words
-            prefill = Prefill(prefill.logits, self.backbone.repeat(prefill.state, 1))
         return reply_to(
             self.backbone,
             self.vocabulary,

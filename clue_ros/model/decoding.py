@@ -224,10 +224,9 @@ class _Row:
 
 @dataclass(frozen=True)
 class Prefill:
-    """Prompts that the whole decoder has read and not yet replied to.
+    """Prompts that the whole decoder has read.
 
-    logits (B, V) of each prompt's next token, and the backbone's state, which a reply changes: a
-    prefill is replied to once.
+    logits (B, V) of each prompt's next token, and the backbone's state.
     """
 
     logits: Array
@@ -254,8 +253,8 @@ def reply_to(
 ) -> list[Generation]:
     """Greedy decoding, with the adapter that read the prompts.
 
-    One token for all rows at a time until each is done. box: in mode "segment", the box whose mask
-    is wanted; None: the decoder chooses it too.
+    One token for all rows at a time until each is done; the prefill can be used again. box: in mode
+    "segment", the box whose mask is wanted; None: the decoder chooses it too.
     """
     if max_boxes > 1 and vocabulary.between is None:
         raise ValueError(f"this tokenizer has no token {BETWEEN!r} to put between boxes")
@@ -269,6 +268,7 @@ def reply_to(
         if all(row.done for row in rows) or count == limit - 1:
             break
         logits = backbone.step(prefill.state, chosen)
+    backbone.rewind(prefill.state, count)
     return [row.result() for row in rows]
 
 
@@ -319,24 +319,25 @@ def forced(
 
     Returns, for each suffix, the log-probabilities of its tokens and the likeliest tokens there.
     """
-    state, logits = prefill.state, prefill.logits
-    if len(logits) == 1 < len(suffixes):
-        state = backbone.repeat(state, len(suffixes))
-        logits = np.repeat(logits, len(suffixes), 0)
     longest = max(map(len, suffixes))
-    likely: list[list[float]] = [[] for _ in suffixes]
-    first: list[list[int]] = [[] for _ in suffixes]
-    for place in range(longest):
-        logs = log_softmax(logits)
-        tokens = np.zeros(len(suffixes), np.int64)
-        for row, suffix in enumerate(suffixes):
-            if place < len(suffix):
-                tokens[row] = suffix[place]
-                likely[row].append(float(logs[row, suffix[place]]))
-                first[row].append(int(logs[row].argmax()))
-        if place < longest - 1:
-            logits = backbone.step(state, tokens)
-    return [np.array(row, np.float32) for row in likely], [np.array(row) for row in first]
+    tokens = np.zeros((len(suffixes), longest), np.int64)
+    for row, suffix in enumerate(suffixes):
+        tokens[row, : len(suffix)] = suffix
+    logs = log_softmax(_logits_before(backbone, prefill, tokens))
+    likely, first = [], []
+    for row, suffix in enumerate(suffixes):
+        known = logs[row, : len(suffix)]
+        likely.append(np.array(known[np.arange(len(suffix)), list(suffix)], np.float32))
+        first.append(known.argmax(-1))
+    return likely, first
+
+
+def _logits_before(backbone: Backbone, prefill: Prefill, tokens: npt.NDArray[np.int64]) -> Array:
+    """The logits (R, T, V) by which R continuations (R, T) of B prompts are judged, R / B each."""
+    begin = np.repeat(prefill.logits, len(tokens) // len(prefill.logits), 0)[:, None]
+    if tokens.shape[1] == 1:
+        return begin
+    return np.concatenate([begin, backbone.follow(prefill.state, tokens[:, :-1])], 1)
 
 
 def rate_boxes(
@@ -344,20 +345,14 @@ def rate_boxes(
 ) -> Array:
     """How likely the decoder finds boxes, (B, N), as the logarithm of `Generation.score`.
 
-    codes: (B, N, 4), N boxes for each of B prompts. The prefill can be used again.
+    codes: (B, N, 4), N boxes for each of B prompts.
     """
-    count, first = codes.shape[1], vocabulary.first_location
-    state = backbone.repeat(prefill.state, count)
-    logits = np.repeat(prefill.logits, count, 0)
-    rows, steps = np.arange(len(logits)), codes.reshape(-1, SIDES)
-    total = np.zeros(len(rows))
-    for side in range(SIDES):
-        shares = softmax(logits)[:, first : first + STEPS]
-        sums = np.pad(shares.cumsum(1), ((0, 0), (1, 0)))
-        low, high = np.maximum(steps[:, side] - NEAR, 0), np.minimum(steps[:, side] + NEAR, LAST)
-        total += np.log(np.maximum(sums[rows, high + 1] - sums[rows, low], UNLIKELY))
-        if side < SIDES - 1:
-            logits = backbone.step(state, steps[:, side] + first)
+    first, steps = vocabulary.first_location, codes.reshape(-1, SIDES)
+    shares = softmax(_logits_before(backbone, prefill, steps + first))
+    sums = np.pad(shares[..., first : first + STEPS].cumsum(-1), ((0, 0), (0, 0), (1, 0)))
+    ends = np.minimum(steps + NEAR, LAST) + 1, np.maximum(steps - NEAR, 0)
+    high, low = (np.take_along_axis(sums, end[..., None], -1)[..., 0] for end in ends)
+    total = np.log(np.maximum(high - low, UNLIKELY)).sum(1)
     return np.asarray(total / SIDES, np.float32).reshape(codes.shape[:2])
 
 

@@ -51,6 +51,7 @@ STEP = 16
 """Lengths are padded to a multiple of this, and the padding is masked: OpenVINO prepares itself for
 each new length, which takes milliseconds."""
 ROOM = 32  # tokens that a state has room for at first; it grows
+FOLLOWED = 256  # tokens of continuations that are read at once
 LONGEST = 2048  # tokens of a dialogue and its reply, which an attention window has to hold
 HIDDEN = -1e9  # added to a logit that is to be ignored; float32's lowest is infinite in 16 bits
 PRECISIONS = {"float32": "f32", "mixed": "bf16"}
@@ -167,7 +168,7 @@ def digest(arrays: Mapping[str, Array]) -> str:
     return whole.hexdigest()
 
 
-class _Graph:
+class Graph:
     """A compiled graph: arrays in, arrays out by their names.
 
     stored: the file that it was read from, mapped into memory.
@@ -208,7 +209,7 @@ _ONE_AT_A_TIME = threading.Lock()
 that do so at once leave it at "C", and then Python opens text files as ASCII."""
 
 
-class _Compiler:
+class Compiler:
     """Compiles graphs, and keeps them in a cache.
 
     OpenVINO's own cache (CACHE_DIR) wants each graph made and its weights read before it looks:
@@ -243,7 +244,7 @@ class _Compiler:
                 f" set {CACHE} to another folder"
             )
 
-    def __call__(self, build: Callable[[], Any], made_of: str) -> _Graph:
+    def __call__(self, build: Callable[[], Any], made_of: str) -> Graph:
         """A graph of the cache, or a new one of `build`. Raises ModelError.
 
         made_of: names the graph and all that is in it.
@@ -251,14 +252,14 @@ class _Compiler:
         name = hashlib.sha256(f"{self._made_for} {made_of}".encode()).hexdigest()
         with _ONE_AT_A_TIME:
             if self._cache is None:
-                return _Graph(self._compiled(build()))
+                return Graph(self._compiled(build()))
             path = self._cache / f"{name}.graph"
             found = self._read(path)
             if found is None:
                 compiled = self._compiled(build())
                 self._write(compiled, path)
                 # What was compiled keeps its weights beside those that it arranges.
-                found = self._read(path) or _Graph(compiled)
+                found = self._read(path) or Graph(compiled)
             return found
 
     def _compiled(self, model: Any) -> Any:
@@ -270,7 +271,7 @@ class _Compiler:
                 f" ({first_line(error)}): choose backend 'torch'"
             ) from error
 
-    def _read(self, path: Path) -> _Graph | None:
+    def _read(self, path: Path) -> Graph | None:
         """The graph in a file; None where there is none, or it is damaged, which is said."""
         try:
             with path.open("rb") as file:
@@ -282,7 +283,7 @@ class _Compiler:
             with suppress(OSError):  # somebody else's
                 os.utime(path)
             tensor = self._openvino.Tensor(content, shared_memory=True)
-            return _Graph(self._core.import_model(tensor, "CPU", self._settings), stored)
+            return Graph(self._core.import_model(tensor, "CPU", self._settings), stored)
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RuntimeError) as error:
@@ -344,7 +345,7 @@ class OpenVinoBackbone:
         self._dtype = choose_precision(dtype)
         self.config, self._text = config, config.text_config
         self._stored: Mapping[str, Mapped] = read_weights(folder)
-        self._compile = _Compiler(PRECISIONS[self._dtype])
+        self._compile = Compiler(PRECISIONS[self._dtype])
         found = {name: tensor.shape for name, tensor in self._stored.items()}
         check_shapes(folder, found, weight_shapes(config))
         if not config.export and any(t.kind in ("I8", "U8") for t in self._stored.values()):
@@ -360,7 +361,7 @@ class OpenVinoBackbone:
         self._cut = half_depth_block(self._blocks)
         self._lora: dict[str, Lora] = {}
         self._inputs: dict[str | None, dict[str, Array]] = {}  # LoRA matrices, unless merged
-        self._open: dict[tuple[Any, ...], _Graph] = {}
+        self._open: dict[tuple[Any, ...], Graph] = {}
 
     @property
     def device(self) -> str:
@@ -535,17 +536,39 @@ class OpenVinoBackbone:
         state.positions = state.positions + 1
         return self._logits(feed["hidden"][:, 0])
 
-    def repeat(self, state: State, count: int) -> State:
-        """See `Backbone`."""
-        return State(
-            state.adapter,
-            state.spans,
-            [np.repeat(keys, count, 1) for keys in state.keys],
-            [np.repeat(values, count, 1) for values in state.values],
-            state.length,
-            np.repeat(state.mask, count, 0),
-            np.repeat(state.positions, count),
-        )
+    def rewind(self, state: State, count: int) -> None:
+        """See `Backbone`. What stands in the room that becomes free is masked."""
+        state.mask[..., state.length - count : state.length] = HIDDEN
+        state.length -= count
+        state.positions = state.positions - count
+
+    def follow(self, state: State, tokens: npt.NDArray[np.int64]) -> Array:
+        """See `Backbone`. All continuations of a row are one row here, and masked from another."""
+        rows, length = len(state.positions), tokens.shape[1]
+        each = tokens.reshape(rows, -1, length)
+        most = max(1, FOLLOWED // length)
+        parts = [each[:, start : start + most] for start in range(0, each.shape[1], most)]
+        found = np.concatenate([self._followed(state, part) for part in parts], 1)
+        return found.reshape(len(tokens), length, -1)
+
+    def _followed(self, state: State, tokens: npt.NDArray[np.int64]) -> Array:
+        """Tokens (B, n, T) after a state -> logits (B, n T, V)."""
+        rows, count, length = tokens.shape
+        used, past = count * length, state.mask.shape[3]
+        total = -(-used // STEP) * STEP
+        ids = np.zeros((rows, total), np.int64)
+        ids[:, :used] = tokens.reshape(rows, used)
+        whose, place = np.divmod(np.arange(total), length)
+        seen = (whose[:, None] == whose) & (place[:, None] >= place)
+        mask = np.empty((rows, 1, total, past + total), np.float32)
+        mask[..., :past] = state.mask
+        mask[..., past:] = np.where(seen, np.float32(0), np.float32(HIDDEN))
+        cos, sin = self._rotary(state.positions[:, None] + place)
+        feed = {"hidden": self._embed(ids), "mask": mask, "cos": cos, "sin": sin}
+        for (first, end), keys, values in zip(state.spans, state.keys, state.values, strict=True):
+            feed["hidden"] = self._run(state.adapter, first, end, feed, keys, values)["through"]
+        hidden = feed["hidden"][:, :used].reshape(rows * used, -1)
+        return self._logits(hidden).reshape(rows, used, -1)
 
     # The decoder's inputs.
 
@@ -622,7 +645,7 @@ class OpenVinoBackbone:
         edges = [*range(0, len(table), step), len(table)]
         return np.concatenate([part(*rows) for rows in pairwise(edges)], 1)
 
-    def _graph(self, key: tuple[Any, ...], build: Callable[[], Any], made_of: str = "") -> _Graph:
+    def _graph(self, key: tuple[Any, ...], build: Callable[[], Any], made_of: str = "") -> Graph:
         """A graph by its key, built when it is needed first. made_of: names further weights."""
         if key not in self._open:
             rank = "" if self._merges else self._rank()

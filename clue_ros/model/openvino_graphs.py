@@ -270,6 +270,35 @@ def stages_graph(weights: Weights, config: Any, stages: Sequence[int]) -> openvi
     return openvino.Model(results, [picture], "stages")
 
 
+def box_head_graph(
+    weights: Mapping[str, Array], channels: Sequence[int], dilations: Sequence[int]
+) -> openvino.Model:
+    """Levels `level0` to `level2` (1, C, h, w) -> the output `out` (h, w, 6) of a box head.
+
+    weights: of the head by their names. channels: of each level. The finest level's cells become
+    channels of the middle one's, as by torch's `pixel_unshuffle`; the coarsest one's are repeated.
+    """
+    levels = [_input(f"level{n}", 1, count, -1, -1) for n, count in enumerate(channels)]
+    fine, middle, coarse = levels
+    size = op.slice(op.shape_of(middle), _ints(2), _ints(4), _ints(1))
+    settings = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    repeated = op.interpolate(coarse, size, "nearest", "sizes", axes=_ints(2, 3), **settings)
+
+    def convolved(name: str, seen: Node, dilation: int = 1) -> Node:
+        kernel, step = weights[f"{name}.weight"], [dilation, dilation]
+        padding = [0, 0] if kernel.ndim == 2 else step
+        kernel = kernel.reshape(*kernel.shape[:2], *kernel.shape[2:] or (1, 1))
+        found = op.convolution(seen, op.constant(kernel), [1, 1], padding, padding, step)
+        return op.add(found, op.constant(weights[f"{name}.bias"].reshape(1, -1, 1, 1)))
+
+    seen = op.concat([op.space_to_depth(fine, "depth_first", 2), middle, repeated], 1)
+    hidden = op.relu(convolved("inp", seen))
+    for number, dilation in enumerate(dilations):
+        hidden = op.add(hidden, op.relu(convolved(f"blocks.{number}", hidden, dilation)))
+    out = op.transpose(op.squeeze(convolved("out", hidden), _ints(0)), _ints(1, 2, 0))
+    return openvino.Model([_result("out", out)], levels, "box_head")
+
+
 def _linear(weights: Weights, name: str, hidden: Node) -> Node:
     found = op.matmul(hidden, weights.constant(f"{name}.weight"), False, True)
     return op.add(found, weights.constant(f"{name}.bias"))
@@ -356,9 +385,9 @@ class Decoder:
     def segment(self, first: int, end: int) -> openvino.Model:
         """Blocks first..end - 1.
 
-        hidden (B, T, D), mask (B, 1, 1, S) added to the attention logits, cos and sin (B or 1, 1,
-        T, d), keys and values (end - first, B, K, P, d) and the LoRA matrices -> the hidden states
-        `through` the blocks, and keys and values of the T tokens.
+        hidden (B, T, D), mask (B, 1, 1 or T, S) added to the attention logits, cos and sin (B or 1,
+        1, T, d), keys and values (end - first, B, K, P, d) and the LoRA matrices -> the hidden
+        states `through` the blocks, and keys and values of the T tokens.
         """
         graph = _Inputs(self)
         cache = (-1, -1, self.shared, -1, self.size)
@@ -488,7 +517,7 @@ class _Inputs:
     def __init__(self, decoder: Decoder) -> None:
         self.inputs: list[Node] = []
         self.hidden = self.add("hidden", -1, -1, decoder.width)
-        self.mask = self.add("mask", -1, 1, 1, -1)
+        self.mask = self.add("mask", -1, 1, -1, -1)
         self.cos = self.add("cos", -1, 1, -1, decoder.size)
         self.sin = self.add("sin", -1, 1, -1, decoder.size)
 

@@ -90,7 +90,7 @@ class Policy(ABC):
 
 @dataclass
 class _Read:
-    """A context as adapter B has read it; each part can be used once.
+    """A context as adapter B has read it.
 
     first: in the whole image. further: in the further views, if they were asked.
     """

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import product
@@ -33,7 +33,7 @@ import numpy.typing as npt
 from clue_ros.dialogue.types import SAME_BOX, Box
 from clue_ros.errors import BadBoxError
 from clue_ros.model.config import read_config
-from clue_ros.model.details import detailed_picture, fine_side, fine_stages
+from clue_ros.model.details import fine_side, fine_stages
 from clue_ros.model.loading import find_base, read_weights
 from clue_ros.model.masks import grabcut_mask
 from clue_ros.model.word_memory import (
@@ -48,7 +48,7 @@ from clue_ros.model.word_memory import (
 
 if TYPE_CHECKING:
     from clue_ros.model.backbone import Array
-    from clue_ros.model.checkpoint import Checkpoint
+    from clue_ros.model.view import View
 
 # Chosen on rendered scenes of world "table" (`clue data tabletop`) and on five photographs.
 RIDGE = 0.02
@@ -104,19 +104,14 @@ class Patches:
         )
 
 
-def patches_of(
-    checkpoint: Checkpoint, image: npt.NDArray[np.uint8], look: Callable[..., Array]
-) -> Patches:
-    """The frozen features of a picture (H, W, 3).
-
-    look: gives the vision tower's (1, N, D) of it, where a model has no stem.
-    """
-    sizes = getattr(checkpoint.backbone.config.vision_config, "conv_stem", None)
+def patches_of(view: View) -> Patches:
+    """The frozen features of an image; those of the vision tower, where a model has no stem."""
+    sizes = getattr(view.checkpoint.backbone.config.vision_config, "conv_stem", None)
     if sizes is None:
-        tokens = look(image)[0].reshape(checkpoint.grid, checkpoint.grid, -1)
-        return _with_colors(_unit(tokens.astype(np.float32)), image)
-    picture = detailed_picture(image, fine_side(sizes))
-    maps = checkpoint.backbone.stages(picture, fine_stages(sizes))
+        grid = view.checkpoint.grid
+        tokens = view.features[0].reshape(grid, grid, -1)
+        return _with_colors(_unit(tokens.astype(np.float32)), view.image)
+    maps = view.stages(fine_side(sizes), fine_stages(sizes))
     middle = min(1, len(maps) - 1)  # the resolution of the features: stride 16
     size = maps[middle].shape[2:0:-1]
     parts = []
@@ -127,7 +122,7 @@ def patches_of(
             planes = [cv2.resize(plane, size, interpolation=how) for plane in found]
             level = np.stack(planes, -1)
         parts.append(_unit(level) * np.float32(FINER_LESS if place < middle else 1))
-    return _with_colors(_unit(np.concatenate(parts, -1)), image)
+    return _with_colors(_unit(np.concatenate(parts, -1)), view.image)
 
 
 def _with_colors(values: Array, image: npt.NDArray[np.uint8]) -> Patches:
@@ -271,15 +266,12 @@ class Recogniser:
         self._weights, self._bias = _scaled(summed, mean_offsets, middle)
         self._each, self._each_bias = _scaled(directions, offsets, middle)
 
-    def scores(self, patches: Patches) -> Array:
+    def scores_of(self, patches: Patches, words: Sequence[Word]) -> Array:
         """(words, rows, columns): about 0 for background, 1 for the object as it was shown."""
         rows, columns, channels = patches.values.shape
-        found = patches.values.reshape(-1, channels) @ self._weights.T + self._bias
+        own = [self._place[word.name] for word in words]
+        found = patches.values.reshape(-1, channels) @ self._weights[own].T + self._bias[own]
         return np.ascontiguousarray(found.T.reshape(-1, rows, columns))
-
-    def scores_of(self, patches: Patches, words: Sequence[Word]) -> Array:
-        """`scores` of some words, in their order."""
-        return self.scores(patches)[[self._place[word.name] for word in words]]
 
     def likest(self, patches: Patches, word: Word, point: tuple[float, float]) -> Example:
         """The example of a word that a place (x, y) in pixels looks most like."""
@@ -291,8 +283,8 @@ class Recogniser:
 
     def in_box(self, patches: Patches, box: Box) -> tuple[Sighting, ...]:
         """What the words that score best in a box (pixels) see there, the likeliest first."""
-        rows, columns = patches.cells(box, shrink=INNER)
-        means = self.scores(patches)[:, rows, columns].mean((1, 2))
+        seen = patches.values[patches.cells(box, shrink=INNER)]
+        means = self._weights @ seen.reshape(-1, seen.shape[2]).mean(0) + self._bias
         best = [self.words[place] for place in np.argsort(-means)[:MOST_IN_BOX]]
         return tuple(s for s in self.find(patches, best) if s.box.iou(box) >= SAME_BOX)
 
@@ -354,19 +346,19 @@ def _scaled(
     return weights.astype(np.float32), -(weights @ middle).astype(np.float32)
 
 
-def refined(sighting: Sighting, image: npt.NDArray[np.uint8], scores: Array) -> Box:
-    """The box of a sighting, fitted to the edges in an RGB image (H, W, 3).
+def refined(sighting: Sighting, view: View, scores: Array) -> Box:
+    """The box of a sighting, fitted to what the image shows.
 
     scores (rows, columns): of its word. The median, side by side, of the box itself and of the
     boxes of two masks (`clue_ros.model.masks`), which begin near the box and around the point.
     """
-    height, width = image.shape[:2]
+    width, height = view.width, view.height
     box, (x, y), reach = sighting.box, sighting.point, sighting.reach * (0.5 + AROUND)
     near = box.grown(NEAR * box.width, NEAR * box.height)
     prior = np.clip(scores, 0.0, 1.0)
     found = [box.as_tuple()]
     for start in (near, Box(x - reach, y - reach, x + reach, y + reach)):
-        mask = grabcut_mask(image, start.clipped(width, height), prior)
+        mask = grabcut_mask(view.image, start.clipped(width, height), prior)
         rows, columns = mask.any(1).nonzero()[0], mask.any(0).nonzero()[0]
         found.append((columns[0], rows[0], columns[-1] + 1, rows[-1] + 1))
     return Box(*map(float, np.median(found, axis=0)))

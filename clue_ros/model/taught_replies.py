@@ -15,10 +15,10 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import cv2
 import numpy as np
-import numpy.typing as npt
 
 from clue_ros.dialogue.candidates import KIND, Candidate
 from clue_ros.dialogue.chooser import Standing, follow, not_found, question_for
@@ -44,6 +44,9 @@ from clue_ros.model.fusion import log_odds
 from clue_ros.model.taught import Patches, Recogniser, Sighting, refined
 from clue_ros.model.word_memory import Word, WordMemory
 
+if TYPE_CHECKING:
+    from clue_ros.model.view import View
+
 SOURCE = "taught"
 # Probabilities that a box holds the thing: from FOUND it is looked at closely, from SEEN it is
 # worth a question, from SURE it is pointed at without one. BESIDE: share of the likeliest from
@@ -62,37 +65,31 @@ PART = 0.5  # share of the smaller of two boxes from which they are of one thing
 class TaughtFinder:
     """A `clue_ros.dialogue.narrowing.Finder` of taught words in one picture.
 
-    others: finds what nobody taught. image: RGB (H, W, 3).
+    others: finds what nobody taught.
     """
 
     def __init__(
-        self,
-        memory: WordMemory,
-        recogniser: Recogniser,
-        patches: Patches,
-        image: npt.NDArray[np.uint8],
-        others: Finder,
+        self, memory: WordMemory, recogniser: Recogniser, view: View, others: Finder
     ) -> None:
-        self.memory, self.recogniser, self.patches = memory, recogniser, patches
-        self.image, self.others = image, others
-        self.size = patches.width, patches.height
+        self.memory, self.recogniser, self.view, self.others = memory, recogniser, view, others
+        self.size = view.width, view.height
 
     def sightings(self, noun: str) -> tuple[Sighting, ...]:
         """Where the words of a noun may be, the likeliest first; nothing for one not taught."""
         words = self.memory.meant(noun) if noun else ()
-        return self.recogniser.find(self.patches, words) if words else ()
+        return self.recogniser.find(self.view.patches, words) if words else ()
 
     def find(self, phrase: Phrase) -> tuple[Candidate, ...]:
         """The places of a taught noun that are worth a closer look."""
         if not (phrase.noun and self.memory.meant(phrase.noun)):
             return self.others.find(phrase)
         found = [self.candidate(s) for s in self.sightings(phrase.noun) if s.probability >= FOUND]
-        return with_measured_colors(_apart(found), self.image)
+        return with_measured_colors(_apart(found), self.view.image)
 
     def candidate(self, seen: Sighting) -> Candidate:
         """A sighting with its box fitted to the picture."""
-        (scores,) = self.recogniser.scores_of(self.patches, [seen.word])
-        box = refined(seen, self.image, scores)
+        (scores,) = self.recogniser.scores_of(self.view.patches, [seen.word])
+        box = refined(seen, self.view, scores)
         name = seen.word.name
         return Candidate(box, name, seen.probability, SOURCE).known(**{KIND: name})
 
@@ -114,7 +111,7 @@ class TaughtFinder:
         self, candidates: Sequence[Candidate], attribute: str, noun: str
     ) -> tuple[Candidate, ...]:
         """With measured colours."""
-        return with_measured_colors(candidates, self.image)
+        return with_measured_colors(candidates, self.view.image)
 
 
 class TaughtWords:
@@ -127,23 +124,22 @@ class TaughtWords:
     def judge(
         self,
         dialogue: Dialogue,
-        image: npt.NDArray[np.uint8],
-        patches: Callable[[], Patches],
+        view: Callable[[], View],
         others: Callable[[], Finder],
         threshold: float,
         grid: int,
         own: Callable[[], Grounding | None] = lambda: None,
     ) -> Judged | None:
-        """What a dialogue that names a taught word leaves in an image (H, W, 3); None for others.
+        """What a dialogue that names a taught word leaves in an image; None for others.
 
-        patches, others: of the image, asked for when they are needed. threshold, grid: of the
+        view, others: of the image, asked for when they are needed. threshold, grid: of the
         estimate. own: where the model itself would point; None where it lacks a word. Raises
         WordMemoryError.
         """
         words = taught_words(self.memory, dialogue) if self.memory.refresh() else ()
         if not words:
             return None
-        finder = TaughtFinder(self.memory, self._known(), patches(), image, others())
+        finder = TaughtFinder(self.memory, self._known(), view(), others())
         names = tuple(word.name for word in words)
         return judge(finder, dialogue, threshold, grid, names, own)
 
@@ -258,7 +254,7 @@ def _joined(
         joined.append(replace(candidate, box=box, score=_moved(candidate.score, gain)))
     if same is None and noun:
         alone = Candidate(own.box, noun, _moved(own.score, -APART), SOURCE).known(**{KIND: noun})
-        joined += with_measured_colors([alone], finder.image)
+        joined += with_measured_colors([alone], finder.view.image)
     return tuple(joined)
 
 
@@ -316,6 +312,6 @@ def _map(finder: TaughtFinder, noun: str, grid: int) -> Array:
     words = finder.memory.meant(noun) if noun else ()
     if not words:
         return np.zeros((grid, grid), np.float32)
-    scores = finder.recogniser.scores_of(finder.patches, words).max(0)
+    scores = finder.recogniser.scores_of(finder.view.patches, words).max(0)
     shrunk = cv2.resize(scores, (grid, grid), interpolation=cv2.INTER_AREA)
     return np.asarray(np.clip(shrunk, 0.0, 1.0), np.float32)

@@ -437,18 +437,24 @@ class TorchBackbone:
         state.positions = state.positions + 1
         return _array(self.model.logits(hidden))
 
+    @torch.inference_mode()
+    def rewind(self, state: State, count: int) -> None:
+        """See `Backbone`."""
+        state.cache.crop(-count)
+        state.mask = state.mask[:, : state.mask.shape[1] - count]
+        state.positions = state.positions - count
+
     @with_room(1)
     @torch.inference_mode()
-    def repeat(self, state: State, count: int) -> State:
-        """See `Backbone`."""
-        cache = copy.deepcopy(state.cache)
+    def follow(self, state: State, tokens: npt.NDArray[np.int64]) -> Array:
+        """See `Backbone`. Each continuation has a copy of its row."""
+        count, cache = len(tokens) // len(state.positions), copy.deepcopy(state.cache)
         cache.batch_repeat_interleave(count)
-        return State(
-            state.adapter,
-            cache,
-            state.mask.repeat_interleave(count, 0),
-            state.positions.repeat_interleave(count, 0),
+        mask, positions = (
+            part.repeat_interleave(count, 0) for part in (state.mask, state.positions)
         )
+        copied = State(state.adapter, cache, mask, positions)
+        return np.stack([self.step(copied, column) for column in tokens.T], 1)
 
     def _tensors(self, features: Array, prompts: Prompts) -> tuple[torch.Tensor, Prompts]:
         device = self.model.device

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.dialogue.types import Box
-from clue_ros.errors import BadImageError
+from clue_ros.errors import BadBoxError, BadImageError
 from clue_ros.images import check_image
 from clue_ros.model.masks import Mask, grabcut_mask
 
@@ -71,8 +71,8 @@ class Tracker(Protocol):
         """Begin with the object in a box, and return its mask, bool (H, W).
 
         frame: uint8 RGB (H, W, 3). points: (x, y) pixels that belong to it. mask: its pixels, where
-        they are known. Raises BadImageError for a frame that is no image, and for a box or mask
-        that has no pixel in it.
+        they are known. Raises BadImageError for a frame that is no image and a mask that has no
+        pixel in it, BadBoxError for such a box.
         """
 
     def step(self, frame: Image) -> Step:
@@ -82,13 +82,13 @@ class Tracker(Protocol):
 def check_start(frame: Image, box: Box, mask: Mask | None) -> Box:
     """Check what `Tracker.start` is given; returns the part of the box that lies in the frame.
 
-    Raises BadImageError as `Tracker.start` does.
+    Raises BadImageError and BadBoxError as `Tracker.start` does.
     """
     check_image(frame)
     height, width = frame.shape[:2]
     inside = box.clipped(float(width), float(height))
     if inside.area < 1:
-        raise BadImageError(f"box {box.as_list()} is outside of this {width}x{height} frame")
+        raise BadBoxError(f"box {box.as_list()} is outside of this {width}x{height} frame")
     if mask is not None and (mask.shape != (height, width) or not mask.any()):
         raise BadImageError(f"the mask has no pixel of this {width}x{height} frame")
     return inside

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.model.box_head import SIDE, BoxMap
+from clue_ros.model.details import detailed_picture
 from clue_ros.model.multi_view import Window, window_features
 
 if TYPE_CHECKING:
+    from clue_ros.model.backbone import Array
     from clue_ros.model.base_tasks import BaseTasks
-    from clue_ros.model.box_head import BoxMap
     from clue_ros.model.checkpoint import Checkpoint
     from clue_ros.model.taught import Patches
 
@@ -27,13 +29,15 @@ Image = npt.NDArray[np.uint8]
 class Encoded:
     """An image's features (1, N, D); those (N, D) of the windows onto it that were needed last.
 
-    pixels: a copy, as a caller may write to the image later. patches: for taught words; box_map:
-    boxes of all objects; both once they were needed.
+    pixels: a copy, as a caller may write to the image later. stages: of a stem's network, by the
+    longer side at which it read the image and by their numbers; patches: for taught words; box_map:
+    boxes of all objects; all once they were needed.
     """
 
     pixels: Image
     features: Any
     further: dict[Window, Any] = field(default_factory=dict)
+    stages: dict[tuple[int, tuple[int, ...]], list[Array]] = field(default_factory=dict)
     patches: Patches | None = None
     box_map: BoxMap | None = None
 
@@ -76,20 +80,32 @@ class View:
             return None
         return window_features(self.image, windows, self._encoded.further, self.checkpoint.look)
 
+    def stages(self, side: int, stages: tuple[int, ...]) -> list[Array]:
+        """`Backbone.stages` of the image at its own aspect, with a longer side of `side` pixels.
+
+        Computed once: taught words and the box head read the same.
+        """
+        known = self._encoded.stages
+        if (side, stages) not in known:
+            picture = detailed_picture(self.image, side)
+            known[side, stages] = self.checkpoint.backbone.stages(picture, stages)
+        return known[side, stages]
+
     @property
     def patches(self) -> Patches:
         """Frozen features at full resolution, for taught words (`clue_ros.model.taught`)."""
         from clue_ros.model.taught import patches_of
 
         if self._encoded.patches is None:
-            self._encoded.patches = patches_of(self.checkpoint, self.image, lambda _: self.features)
+            self._encoded.patches = patches_of(self)
         return self._encoded.patches
 
     @property
     def box_map(self) -> BoxMap | None:
         """Boxes of all objects in the image (`clue_ros.model.box_head`); None without a head."""
-        if self._encoded.box_map is None:
-            self._encoded.box_map = self.checkpoint.box_map(self.image)
+        head = self.checkpoint.box_head
+        if head is not None and self._encoded.box_map is None:
+            self._encoded.box_map = head(self.stages(SIDE, head.stages))
         return self._encoded.box_map
 
     @cached_property

@@ -95,7 +95,7 @@ class Follower:
     ) -> int:
         """Follow what a box of a frame shows; returns its id.
 
-        Raises BadImageError for a box outside of the frame, TooManyError beyond MAX_TRACKS.
+        Raises BadBoxError for a box outside of the frame, TooManyError beyond MAX_TRACKS.
         """
         tracker = self._make_tracker()
         tracker.start(frame.pixels(), box)

@@ -33,7 +33,7 @@ from clue_ros.dialogue.intent import load_intent
 from clue_ros.dialogue.reading import Reading, add_stops
 from clue_ros.dialogue.sayings import Saying, say
 from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
-from clue_ros.errors import BadImageError, ClueError, ModelError
+from clue_ros.errors import ClueError, ModelError
 from clue_ros.grounders import load_grounder
 from clue_ros.model.load_options import LoadOptions
 from clue_ros.model.trackers import make_tracker
@@ -435,10 +435,7 @@ class PerceptionNode(ManagedNode):
         frame = self._camera.newest(self.value("max_image_age"))
         if not isinstance(frame, Frame):
             return messages.fail(response, *frame)
-        try:
-            response.track_id = self._follower.start(frame, box)
-        except BadImageError as error:
-            return messages.fail(response, "BAD_BOX", str(error))
+        response.track_id = self._follower.start(frame, box)
         self._follow_timer.reset()
         return response
 

@@ -54,8 +54,9 @@ from clue_ros.model.checkpoint import Checkpoint, load_checkpoint
 from clue_ros.model.colors import with_measured_colors
 from clue_ros.model.load_options import LoadOptions
 from clue_ros.model.loading import DEFAULT_MODEL, find_model
-from clue_ros.model.taught import Patches, make_example, open_memory, patches_of
+from clue_ros.model.taught import make_example, open_memory
 from clue_ros.model.taught_replies import Judged, TaughtWords, reply_to
+from clue_ros.model.view import Encoded, View
 from clue_ros.model.word_memory import Word, WordMemory, clean_name
 from clue_ros.wrapper import WRAPPER
 from clue_ros.wrapper.clue_source import ClueSource, agreed_probability, agreed_thing
@@ -111,7 +112,7 @@ class WrapperView:
     def __init__(self, image: Image) -> None:
         self.image = image
         self.found: dict[tuple[str, ...], tuple[Candidate, ...]] = {}
-        self.patches: Patches | None = None  # for taught words, once they were needed
+        self.seen: View | None = None  # by household, once taught words were needed
         self.listings: dict[_Listed, Listing] = {}
         self.choices: dict[tuple[_Listed, str], Choice] = {}  # and by the context
 
@@ -372,14 +373,14 @@ class Wrapper:
         with self._lock:
             name, example = (
                 clean_name(name),
-                make_example(self._patches(view), view.image, box, who),
+                make_example(self._seen(view).patches, view.image, box, who),
             )
             return self.memory.add(name, example, instead=instead)
 
-    def _patches(self, view: WrapperView) -> Patches:
-        if view.patches is None:
-            view.patches = patches_of(self._eyes, view.image, self._eyes.look)
-        return view.patches
+    def _seen(self, view: WrapperView) -> View:
+        if view.seen is None:  # by household's stem: its vision tower is not asked
+            view.seen = View(view.image, Encoded(view.image, None), self._eyes)
+        return view.seen
 
     def _taught(self, view: WrapperView, dialogue: Dialogue) -> Judged | None:
         """What a dialogue about taught words leaves; None for one about none."""
@@ -389,7 +390,7 @@ class Wrapper:
             return LabelledObjects(things, (view.width, view.height))
 
         return self._taught_words.judge(
-            dialogue, view.image, lambda: self._patches(view), others, self.threshold, GRID
+            dialogue, lambda: self._seen(view), others, self.threshold, GRID
         )
 
     # Choosing.

@@ -246,13 +246,34 @@ def test_teacher_forcing_side_by_side_is_that_of_the_whole_sequence(
         hidden, _ = model.forward(torch.from_numpy(features), prompts.to("cpu"))
         logs = model.logits(hidden).log_softmax(-1)
     for parts in pair:
-        likely, _ = forced(
-            parts.backbone, read_prompts(parts.backbone, features, alone, IVG), tokens
-        )
-        for row, (own, ids) in enumerate(zip(likely, tokens, strict=True)):
-            begin = alone.input_ids.shape[1] - 1
-            wanted = [float(logs[row, begin + i, token]) for i, token in enumerate(ids)]
+        prefill = read_prompts(parts.backbone, features, alone, IVG)
+        many = 30  # times the texts: more than are read at once
+        likely, _ = forced(parts.backbone, prefill, tokens * many)
+        assert len(likely) == many * len(tokens)
+        for row, own in enumerate(likely):
+            ids, begin = tokens[row % len(tokens)], alone.input_ids.shape[1] - 1
+            wanted = [
+                float(logs[row % len(tokens), begin + i, token]) for i, token in enumerate(ids)
+            ]
             assert own == pytest.approx(wanted, abs=CLOSE * 10)
+
+
+def test_a_state_that_is_wound_back_goes_on_as_if_nothing_was_said(
+    pair: tuple[Checkpoint, Checkpoint],
+) -> None:
+    features = pair[0].look(image(5), image(6))
+    prompts = encode_prompts(pair[0].processor, "clarify", REQUESTS[:2])
+    for parts in pair:
+        state, _ = parts.backbone.read(features, prompts, IVG)
+        first = [parts.backbone.step(state, np.array([t, t + 1])) for t in (5, 6, 7)]
+        parts.backbone.rewind(state, 3)
+        followed = parts.backbone.follow(
+            state, np.array([[9, 9, 9], [5, 6, 7], [6, 7, 8], [9, 9, 9]])
+        )
+        again = [parts.backbone.step(state, np.array([t, t + 1])) for t in (5, 6, 7)]
+        assert np.array_equal(again, first)
+        for place, logits in enumerate(first):
+            assert np.allclose(followed[[1, 2], place], logits, atol=CLOSE * 10)
 
 
 @pytest.mark.parametrize("shape", [(60, 80), (300, 200), (31, 7), (1, 1)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,11 @@ from clue_ros.model.box_head import (
     BoxMap,
     boxes_at,
     candidates,
+    head_stages,
     overlaps,
 )
 from clue_ros.model.checkpoint import Checkpoint, load_checkpoint
+from clue_ros.model.view import Encoded, View
 
 ASPECTS = [(480, 640), (640, 480), (90, 1200), (1000, 30), (1, 1)]  # height and width
 CLOSE = 1e-4
@@ -38,7 +41,7 @@ def headed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def box_map(checkpoint: Checkpoint, picture: npt.NDArray[np.uint8]) -> BoxMap:
-    found = checkpoint.box_map(picture)
+    found = View(picture, Encoded(picture, None), checkpoint).box_map
     assert found is not None
     return found
 
@@ -73,6 +76,36 @@ def test_both_backbones_and_torchs_layers_find_the_same_boxes(
     assert np.abs(torch.sigmoid(out[4]).numpy() - expected.scores).max() < CLOSE
 
 
+@pytest.mark.parametrize("backend", ["openvino", "torch"])
+def test_the_box_head_and_taught_words_read_the_network_once(
+    tmp_path: Path, backend: str, fresh_seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stem = {**BOX_STEM, "read": head_stages(BOX_STEM)}  # as household's
+    folder = write_random_head(write_random_model(tmp_path / "model", seed=4, conv_stem=stem))
+    picture = image(fresh_seed, 120, 160)
+    checkpoint = load_checkpoint(folder, backend=backend, dtype="float32", device="cpu")
+    read, runs = checkpoint.backbone.stages, list[tuple[int, ...]]()
+
+    def counted(*asked: Any) -> list[npt.NDArray[np.float32]]:
+        runs.append(tuple(asked[1]))
+        return read(*asked)
+
+    monkeypatch.setattr(checkpoint.backbone, "stages", counted)
+
+    def seen() -> View:
+        return View(picture, Encoded(picture, None), checkpoint)
+
+    both = seen()
+    patches, found = both.patches, both.box_map
+    assert found is not None
+    assert len(runs) == 1
+    assert np.array_equal(seen().patches.values, patches.values)
+    alone = seen().box_map
+    assert alone is not None
+    assert np.array_equal(alone.boxes, found.boxes)
+    assert len(runs) == 3, "another look reads anew"
+
+
 def test_a_point_has_the_box_of_its_cell() -> None:
     boxes = np.random.default_rng(0).random((3, 4, 4)).astype(np.float32)
     scores = np.linspace(0, 1, 12, dtype=np.float32).reshape(3, 4)
@@ -98,7 +131,9 @@ def test_candidates_are_apart_and_lie_on_objects() -> None:
 
 def test_a_model_without_a_head_has_no_map(tmp_path: Path) -> None:
     folder = write_random_model(tmp_path / "model", seed=4, conv_stem=BOX_STEM)
-    assert load_checkpoint(folder, device="cpu").box_map(image(0, 30, 40)) is None
+    picture = image(0, 30, 40)
+    view = View(picture, Encoded(picture, None), load_checkpoint(folder, device="cpu"))
+    assert view.box_map is None
 
 
 def test_an_export_keeps_the_head(headed: Path, tmp_path: Path) -> None:

@@ -486,6 +486,23 @@ def test_words_after_a_confirmation_are_read_with_the_question_that_the_model_wr
     assert dialogue.for_model().context() == read
 
 
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("no, yellow", "yellow"), ("no, small", "small"), ("no I meant yellow", "I meant yellow"),
+        ("no, wrong", ""), ("no, not that", ""), ("no, the other one", ""),
+    ],
+)  # fmt: skip
+def test_what_follows_a_no_to_a_confirmation_narrows(text: str, rest: str) -> None:
+    conversation = Conversation("pick up the yellow block")
+    conversation.reply(bound(confirm=True))
+    assert conversation.answer(text) == Think()
+    assert conversation.dialogue.refused == (GROUNDING.box,)
+    read = [turn.text for turn in conversation.dialogue.for_model().turns]
+    assert read[0] == "pick up the yellow block"
+    assert (rest in read[-1]) if rest else len(read) == 1
+
+
 def test_yes_to_a_confirmation_points_at_the_box_that_was_shown() -> None:
     conversation = Conversation("pick up the block")
     conversation.reply(bound(confirm=True))

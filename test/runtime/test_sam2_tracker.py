@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers")
 from safetensors.torch import load_file, save_file  # noqa: E402
 
 from clue_ros.dialogue.types import Box  # noqa: E402
-from clue_ros.errors import BadImageError, ModelError  # noqa: E402
+from clue_ros.errors import BadBoxError, BadImageError, ModelError  # noqa: E402
 from clue_ros.model import sam2_tracker  # noqa: E402
 from clue_ros.model.sam2_tracker import MEAN, STD, Sam2Tracker, VideoNetwork  # noqa: E402
 from clue_ros.model.trackers import make_tracker  # noqa: E402
@@ -193,7 +193,7 @@ def test_what_the_network_does_not_see_is_lost_and_keeps_its_last_mask() -> None
 
 def test_bad_input_is_said_in_one_line(network: VideoNetwork) -> None:
     frame, tracker = frames(1)[0], Sam2Tracker(network)
-    with pytest.raises(BadImageError, match="outside of this 64x64 frame"):
+    with pytest.raises(BadBoxError, match="outside of this 64x64 frame"):
         tracker.start(frame, Box(90, 10, 120, 40))
     with pytest.raises(BadImageError, match="no pixel of this 64x64 frame"):
         tracker.start(frame, BOX, mask=np.zeros((SIDE, SIDE), bool))

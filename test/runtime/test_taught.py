@@ -259,7 +259,10 @@ def test_two_hundred_words_fit_in_20_megabytes(tmp_path: Path) -> None:
     assert size < 20e6 / 3, "three examples of each fit in 20 MB"
     recogniser = Recogniser(words)
     patches = Patches(rows(1200).reshape(30, 40, 472), 640, 480)
-    assert recogniser.scores(patches).shape == (200, 30, 40), "of one product of matrices"
+    every = tuple(words.words.values())
+    found = recogniser.scores_of(patches, every)
+    assert found.shape == (200, 30, 40), "of one product of matrices"
+    assert np.allclose(recogniser.scores_of(patches, every[7:9]), found[7:9], atol=1e-5)
 
 
 # ---------------------------------------------------------------------------------------- replies

@@ -8,7 +8,7 @@ import pytest
 from moving_pictures import Clip, cut_out, moving
 
 from clue_ros.dialogue.types import Box
-from clue_ros.errors import BadImageError
+from clue_ros.errors import BadBoxError, BadImageError
 from clue_ros.model.tracking import FlowTracker, Step, box_of
 
 BALL = "volleyball.jpg", Box(6, 6, 314, 314)
@@ -70,7 +70,7 @@ def test_points_tell_which_part_of_the_box_is_meant() -> None:
 
 def test_bad_input_is_said_in_one_line() -> None:
     frame = np.zeros((60, 80, 3), np.uint8)
-    with pytest.raises(BadImageError, match="outside of this 80x60 frame"):
+    with pytest.raises(BadBoxError, match="outside of this 80x60 frame"):
         FlowTracker().start(frame, Box(90, 10, 120, 40))
     with pytest.raises(BadImageError, match="no pixel of this 80x60 frame"):
         FlowTracker().start(frame, Box(0, 0, 9, 9), mask=np.zeros((60, 80), bool))
