@@ -455,6 +455,14 @@ def test_a_useless_question_is_counted() -> None:
     assert person.useless == 1
 
 
+def test_a_person_says_no_to_another_thing_that_nothing_tells_apart() -> None:
+    for seed in range(30):
+        person = RichUser(GRAMMAR, [thing(0.5, 0.5)] * 4, 1, (0, 1, 2, 3), seed)
+        assert person.declines(0)
+        assert 1 in person.candidates
+        assert 0 not in person.candidates
+
+
 # --- beside the default language
 
 

@@ -85,7 +85,8 @@ class RichUser:
             self.target, self.candidates, self.objects, self._grammar.phrasing, self._rng
         )
         said = respondent.answer(question, unsure=0.0)
-        assert said is not None, "a no is always an answer"
+        if said is None:  # nothing tells the target apart
+            said = "no", tuple(i for i in self.candidates if i not in proposed)
         text, self.candidates = said
         return text
 
