@@ -89,7 +89,16 @@ EXTRAS["all"] = tuple(line for lines in EXTRAS.values() for line in lines)
 # every start slower. bitsandbytes rather than torchao: peft adapts its int8 and its 4-bit layers,
 # on the CPU and on CUDA, and refuses torchao's 4-bit weights.
 EXTRAS["quantization"] = ("bitsandbytes==0.50.2",)
+EXTRAS["docs"] = (  # scripts/docs: the manual as a site
+    'sphinx==9.0.4 ; python_version >= "3.11"',
+    'sphinx==8.1.3 ; python_version < "3.11"',
+    'myst-parser==5.2.0 ; python_version >= "3.11"',
+    'myst-parser==4.0.1 ; python_version < "3.11"',
+    "furo==2025.12.19",
+    "sphinxcontrib-mermaid==2.1.1",
+)
 EXTRAS["dev"] = (  # the tools of scripts/test
+    *EXTRAS["docs"],
     "colcon-common-extensions==0.3.0",
     "colcon-ros==0.5.0",
     "flake8==7.4.1",  # what ament_flake8 and ament_pep257 run

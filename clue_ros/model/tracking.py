@@ -112,7 +112,7 @@ def box_of(mask: Mask) -> Box:
     rows, columns = np.flatnonzero(mask.any(1)), np.flatnonzero(mask.any(0))
     if not len(rows):
         raise ValueError("an empty mask has no box")
-    return Box(float(columns[0]), float(rows[0]), columns[-1] + 1.0, rows[-1] + 1.0)
+    return Box(*map(float, (columns[0], rows[0], columns[-1] + 1, rows[-1] + 1)))
 
 
 @dataclass(frozen=True)

@@ -95,11 +95,11 @@ def test_every_relative_link_resolves(page: Path) -> None:
 def test_the_index_lists_every_page() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     linked = {(ROOT / "docs" / target).resolve() for target in re.findall(r"\]\(([^)#]+)\)", index)}
-    assert linked >= set(PAGES) - {ROOT / "docs" / "README.md"}
+    assert linked >= set(PAGES) - {ROOT / "docs" / "README.md", ROOT / "docs" / "index.md"}
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 130
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 100
 
 
 @each
@@ -120,7 +120,7 @@ def test_every_named_module_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     pattern = r"(?<![\w/.])((?:clue_ros|scripts|demo|benchmarks)(?:\.[A-Za-z_]\w*)+)(?![\w/])"
     for dotted in re.findall(pattern, text):
-        if dotted.endswith((".md", ".py", ".png", ".yaml")):
+        if dotted.endswith((".md", ".py", ".png", ".webp", ".yaml")):
             continue
         parts = dotted.split(".")
         known = [n for n in range(len(parts), 1, -1) if source(parts[:n]) is not None]
