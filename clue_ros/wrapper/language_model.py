@@ -15,6 +15,7 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from clue_ros.model.loading import (
     write_json,
 )
 from clue_ros.model.lora import (
+    PICKLED,
     adapter_tensors,
     check_adapter_config,
     check_ranks,
@@ -43,6 +45,7 @@ from clue_ros.model.lora import (
     read_adapter_config,
 )
 from clue_ros.requirements import missing
+from clue_ros.wrapper import is_address
 from clue_ros.wrapper.prompt import (
     ASK,
     NONE,
@@ -123,7 +126,11 @@ def adapter_folder(name: str) -> Path | None:
         hf_hub_download(named, ADAPTER_FILE, revision=revision)
     except Exception:  # noqa: BLE001 - it is a model, or its loading says what is wrong
         return None
-    return Path(snapshot_download(named, revision=revision, allow_patterns=[*ADAPTER_FILES]))
+    found = Path(snapshot_download(named, revision=revision, allow_patterns=[*ADAPTER_FILES]))
+    if not (found / ADAPTER_WEIGHTS).is_file():
+        with suppress(Exception):  # there is none either, which reading the folder says
+            hf_hub_download(named, PICKLED, revision=revision)
+    return found
 
 
 def adapters_base(content: Mapping[str, Any], path: object) -> str:
@@ -145,11 +152,14 @@ def adapter_config(folder: Path, modules: Collection[str]) -> Any:
     """
     from clue_ros.model.adapters import plain_config
 
-    content, path = read_adapter_config(folder), folder / ADAPTER_WEIGHTS
-    place = folder / ADAPTER_FILE
+    place, path = folder / ADAPTER_FILE, folder / ADAPTER_WEIGHTS
+    pickled = not path.is_file() and (folder / PICKLED).is_file()
+    content = read_json(place) if pickled else read_adapter_config(folder)
     saved = plain_names(place, "modules_to_save", content.get("modules_to_save"))
     check_adapter_config(place, content, alone=True)
-    entries = adapter_tensors(path)
+    if pickled:
+        path = folder / PICKLED
+    entries = pickled_tensors(path) if pickled else adapter_tensors(path)
     of_a = {key: match[1] for key in entries if (match := _ADAPTED.fullmatch(key))}
     names = sorted(set(of_a.values()))
     for name in [n for n in names if n not in modules] or ([] if names else ["no LoRA tensor"]):
@@ -162,6 +172,26 @@ def adapter_config(folder: Path, modules: Collection[str]) -> Any:
         return plain_config(content, ranks, alphas, saved or None)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelError(f"{place}: {first_line(error)}") from error
+
+
+def pickled_tensors(path: Path) -> dict[str, Any]:
+    """The shapes in an adapter_model.bin by their names, as older versions of peft write it.
+
+    It is unpickled to tensors alone (`torch.load`, weights_only), here and by peft. Raises
+    ModelError for one that holds anything else.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever it makes of a broken or a foreign file
+        raise ModelError(
+            f"{path} is not loaded, it must hold tensors alone: {first_line(error)}"
+        ) from (error)
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) and value.is_floating_point()
+        for name, value in content.items()
+    ):
+        raise ModelError(f"{path} is not loaded, it must hold tensors of fractions by their names")
+    return {name: {"shape": list(value.shape)} for name, value in content.items()}
 
 
 def save_settings(settings: WrapperSettings, folder: Path, **notes: Any) -> None:
@@ -205,6 +235,13 @@ class Listing:
     def candidates_of(self, answer: Answer) -> Answer:
         """The answer with the candidates' indices in place of the lines'."""
         return replace(answer, indices=tuple(self.order[line] for line in answer.indices))
+
+    def choice(self, text: str, shares: Sequence[float]) -> Choice:
+        """What an answer makes of the boxes. shares: of the lines, of "ask" and of "none"."""
+        *lines, ask, none = shares
+        boxes = dict(zip(self.order, lines, strict=True))
+        answer = self.candidates_of(read_answer(text, self.count))
+        return Choice(answer, text, tuple(boxes[i] for i in sorted(boxes)), ask, none)
 
 
 class LanguageModel(OnDevice):
@@ -255,6 +292,11 @@ class LanguageModel(OnDevice):
         if quantization == "none":
             model = model.to(where)
         return cls(model.eval(), tokenizer, str(name), settings)
+
+    @property
+    def dtype(self) -> str:
+        """The type of its weights."""
+        return str(next(self.model.parameters()).dtype).removeprefix("torch.")
 
     # Prompts.
 
@@ -333,10 +375,7 @@ class LanguageModel(OnDevice):
         shares = self._probabilities(logits, cache, listing.count)
         most = max(MAX_ANSWER, 4 + 3 * listing.count)
         text = self.tokenizer.decode(self._greedy(logits, cache, most), skip_special_tokens=True)
-        answer = listing.candidates_of(read_answer(text, listing.count))
-        *lines, ask, none = shares
-        boxes = dict(zip(listing.order, lines, strict=True))
-        return Choice(answer, text.strip(), tuple(boxes[i] for i in sorted(boxes)), ask, none)
+        return listing.choice(text.strip(), shares)
 
     @torch.inference_mode()
     def matching(self, listing: Listing, dialogue: str) -> tuple[int, ...]:
@@ -433,6 +472,8 @@ def load_causal(
 
     from clue_ros.model.torch_backbone import quietly
 
+    if is_address(name):
+        raise ModelError(f"{name} is a server: name the weights, a hub id, a folder or .gguf file")
     path = Path(name).expanduser()
     if path.suffix.lower() == ".gguf":
         name = str(converted_gguf(path))

@@ -176,6 +176,8 @@ class AnswerKind(Enum):
     NONE = "none"
     OUT_OF_RANGE = "out of range"
     NO_INTEGER = "no integer"
+    NO_ANSWER = "no answer"
+    """Its server did not answer: the rules chose."""
     NOT_ASKED = "not asked"
     """There were 0 or 1 candidates: nothing to choose, the language model was not run."""
 

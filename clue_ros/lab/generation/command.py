@@ -373,9 +373,9 @@ def load_parts(options: GenerateOptions) -> MachineParts:
         describe = person.describe
     rephraser = None
     if options.rephrase is not None:
-        from clue_ros.wrapper.language_model import LanguageModel
+        from clue_ros.wrapper.served_model import open_language_model
 
-        rephraser = Rephraser(LanguageModel.load(options.rephrase).say)
+        rephraser = Rephraser(open_language_model(options.rephrase).say)
     true = options.simulated and not options.objects
     return MachineParts(
         grounder,
