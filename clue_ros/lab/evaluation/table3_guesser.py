@@ -271,7 +271,8 @@ def guess_all(
         reply = clue.reply(view, dialogue, force_grounding=True)
         if not isinstance(reply, Grounding):
             raise ClueError("the model asked although it had to point")
-        truth = Box(*item.sample.box).in_pixels(width, height)
+        targets = (target.in_pixels(width, height) for target in item.sample.targets)
+        truth = max(targets, key=reply.box.iou)
         near = None
         if item.point is not None:
             near = center_near(reply.box, (item.point[0] * width, item.point[1] * height), NEAR_PX)
@@ -325,7 +326,7 @@ def score_questions(
     asked = [item for item in dialogues if item.sample.exchanges]
     looked_at = _looked_at(asked, lambda i: checkpoint.look(i.sample.load()), lambda reason: None)
     for item, features in looked_at:
-        for context, question in reveal_pairs(item.sample)[:-1]:
+        for context, question in reveal_pairs(item.sample)[: len(item.sample.exchanges)]:
             one_loss, one_right, length = checkpoint.forced(features, context, question)
             loss, right, tokens = loss + one_loss, right + one_right, tokens + length
             questions += 1
