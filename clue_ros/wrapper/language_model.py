@@ -83,13 +83,16 @@ class WrapperSettings:
     scores: bool = PAPER_FORMAT.scores
     colors: bool = PAPER_FORMAT.colors
     order: str = PAPER_FORMAT.order
+    first: int = PAPER_FORMAT.first
     threshold: float = 0.5
     candidates: tuple[str, ...] = ()
 
     @property
     def form(self) -> PromptFormat:
         """How boxes are written."""
-        return PromptFormat(self.style, self.units, self.scores, self.colors, self.order)
+        return PromptFormat(
+            self.style, self.units, self.scores, self.colors, self.order, self.first
+        )
 
 
 def load_settings(folder: Path) -> WrapperSettings:
@@ -219,13 +222,15 @@ class Choice:
 class Listing:
     """Boxes that the model has read.
 
-    order: index of the candidate on each line; cache: of the lines' tokens; length: in tokens.
+    order: index of the candidate on each line; cache: of the lines' tokens; length: in tokens;
+    first: number of the first line.
     """
 
     order: tuple[int, ...]
     lines: str
     cache: Any
     length: int
+    first: int = 1
 
     @property
     def count(self) -> int:
@@ -240,7 +245,7 @@ class Listing:
         """What an answer makes of the boxes. shares: of the lines, of "ask" and of "none"."""
         *lines, ask, none = shares
         boxes = dict(zip(self.order, lines, strict=True))
-        answer = self.candidates_of(read_answer(text, self.count))
+        answer = self.candidates_of(read_answer(text, self.count, self.first))
         return Choice(answer, text, tuple(boxes[i] for i in sorted(boxes)), ask, none)
 
 
@@ -363,8 +368,9 @@ class LanguageModel(OnDevice):
         lines = self._lines(candidates, size)
         before, _ = self._halves(lines, "")
         out = self.model(input_ids=self._row(before), use_cache=True, logits_to_keep=1)
-        order = listed_order(candidates, self.settings.form)
-        return Listing(order, lines, out.past_key_values, len(before))
+        form = self.settings.form
+        order = listed_order(candidates, form)
+        return Listing(order, lines, out.past_key_values, len(before), form.first)
 
     @torch.inference_mode()
     def choose(self, listing: Listing, dialogue: str) -> Choice:
@@ -372,7 +378,7 @@ class LanguageModel(OnDevice):
         _, rest = self._halves(listing.lines, dialogue)
         cache = copy.deepcopy(listing.cache)
         logits = self._next(rest, cache)
-        shares = self._probabilities(logits, cache, listing.count)
+        shares = self._probabilities(logits, cache, listing)
         most = max(MAX_ANSWER, 4 + 3 * listing.count)
         text = self.tokenizer.decode(self._greedy(logits, cache, most), skip_special_tokens=True)
         return listing.choice(text.strip(), shares)
@@ -385,7 +391,8 @@ class LanguageModel(OnDevice):
         logits = self._next([*rest, *self._tokens(ASK)], cache)
         tokens = self._greedy(logits, cache, 4 + 3 * listing.count)
         text = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        return listing.candidates_of(read_answer(f"{ASK} {text}", listing.count)).indices
+        answer = read_answer(f"{ASK} {text}", listing.count, listing.first)
+        return listing.candidates_of(answer).indices
 
     @torch.inference_mode()
     def say(self, request: str) -> str:
@@ -430,13 +437,14 @@ class LanguageModel(OnDevice):
             logits = self._next([token], cache)
         return said
 
-    def _probabilities(self, logits: torch.Tensor, cache: Any, count: int) -> list[float]:
+    def _probabilities(self, logits: torch.Tensor, cache: Any, listing: Listing) -> list[float]:
         """Probability of each allowed answer: the boxes in order, "ask ..." and "none".
 
         The tokens of all allowed answers form a tree; at each branch the model's probabilities are
         shared among the branches that are allowed.
         """
-        answers = [*(self.answer_tokens(str(k + 1)) for k in range(count))]
+        numbers = range(listing.first, listing.first + listing.count)
+        answers = [self.answer_tokens(str(number)) for number in numbers]
         answers += [self._tokens(ASK), self.answer_tokens(NONE)]
         shares = [1.0] * len(answers)
         open_nodes: list[tuple[tuple[int, ...], torch.Tensor]] = [((), logits)]

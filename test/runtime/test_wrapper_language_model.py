@@ -23,7 +23,7 @@ from clue_ros.wrapper.language_model import (
     load_settings,
     save_settings,
 )
-from clue_ros.wrapper.prompt import read_answer
+from clue_ros.wrapper.prompt import AnswerKind, read_answer
 
 SIZE = (200, 100)
 
@@ -143,6 +143,7 @@ def test_settings_are_kept_beside_an_adapter(tmp_path: Path) -> None:
         {"order": "shuffled"},
         {"threshold": 2},
         {"scores": "yes"},
+        {"first": 2},
     ],
 )
 def test_wrong_settings_name_their_file(tmp_path: Path, wrong: dict[str, object]) -> None:
@@ -209,6 +210,21 @@ def test_an_adapter_of_others_is_refused_where_it_cannot_be_right(
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ModelError, match=message):
         LanguageModel.load(tmp_path, device="cpu")
+
+
+def test_boxes_may_be_counted_from_zero(folder: Path) -> None:
+    model = LanguageModel.load(folder, device="cpu", dtype="float32")
+    one = model.choose(model.read(boxes(3), SIZE), "the mug")
+    model.settings = WrapperSettings(first=0)
+    listing = model.read(boxes(3), SIZE)
+    other = model.choose(listing, "the mug")
+    assert "* In box 0: 'mug'" in listing.lines
+    assert "box 3" not in listing.lines
+    assert sum((*other.probabilities, other.ask, other.none)) == pytest.approx(1, abs=1e-5)
+    assert other.probabilities != one.probabilities
+    assert other.answer.indices == read_answer(other.text, 3, first=0).indices
+    assert read_answer("0", 3, first=0).indices == (0,)
+    assert read_answer("3", 3, first=0).kind is AnswerKind.OUT_OF_RANGE
 
 
 class Planted:
