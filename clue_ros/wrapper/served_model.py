@@ -119,7 +119,8 @@ def served_models(address: Address, seconds: float = LISTING_SECONDS) -> list[st
     content = _exchange(address, "GET", "/models", None, seconds)
     entries = content.get("data") if isinstance(content, Mapping) else None
     rows = entries if isinstance(entries, list) else []
-    names = [row["id"] for row in rows if isinstance(row, Mapping) and isinstance(row["id"], str)]
+    found = [row.get("id") for row in rows if isinstance(row, Mapping)]
+    names = [name for name in found if isinstance(name, str)]
     if not names:
         raise ServerError(f"{address.url}/models lists no model: is it a server of OpenAI's API?")
     return names
@@ -256,16 +257,9 @@ class ServedModel:
         try:
             choice = content["choices"][0]
             text, logprobs = choice["message"]["content"], choice.get("logprobs") or {}
-            entries = logprobs.get("content") or []
-            positions = [(e["token"], _likely(e["top_logprobs"])) for e in entries] if top else []
-        except (
-            AttributeError,
-            IndexError,
-            KeyError,
-            OverflowError,
-            TypeError,
-            ValueError,
-        ) as error:
+            entries = (logprobs.get("content") or []) if top else []
+            positions = [(str(e["token"]), _likely(e["top_logprobs"])) for e in entries]
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
             raise ServerError(f"{url} answers in another form than OpenAI's API") from error
         if not isinstance(text, str):
             raise ServerError(f"{url} answers without a text: does its model only think aloud?")
