@@ -27,8 +27,8 @@ FIXTURES = Path(__file__).parents[1] / "data"
 def test_figures_of_two_dialogues_counted_by_hand() -> None:
     counts = Statistics()
     first = (("Which one?", "the left one"), ("Is it red?", "yes"), ("OK, here it is.", "thanks"))
-    counts.add(DialogueFacts("p", "give me the cup", first, None, 0.04))
-    counts.add(DialogueFacts("p", "the cup", (), None, 0.5))
+    counts.add(DialogueFacts("p", "give me the cup", first, None, (0.04,)))
+    counts.add(DialogueFacts("p", "the cup", (), None, (0.5,)))
     found = counts.summary()
     assert (found["dialogues"], found["pictures"], found["tokens"]) == (2, 1, 20)
     assert found["rounds"] == {
@@ -51,12 +51,13 @@ def test_figures_of_two_dialogues_counted_by_hand() -> None:
 
 def test_categories_are_counted_once_for_each_object() -> None:
     counts = Statistics()
-    counts.add(DialogueFacts("p", "the cup", (), 3, 0.1, ("cup", "cup", "fork")))
-    counts.add(DialogueFacts("p", "the fork", (), 3, 0.1, ("cup", "cup", "fork")))
-    counts.add(DialogueFacts("q", "the dog", (), None, 0.1, ("dog",)))
-    counts.add(DialogueFacts("q", "that", (), None, 0.1, ("",)))
+    counts.add(DialogueFacts("p", "the cup", (), 3, (0.1,), ("cup", "cup", "fork")))
+    counts.add(DialogueFacts("p", "the fork", (), 3, (0.1,), ("cup", "cup", "fork")))
+    counts.add(DialogueFacts("q", "the dog", (), None, (0.1, 0.2), ("dog",)))
+    counts.add(DialogueFacts("q", "that", (), None, (0.1,), ("",)))
     found = counts.summary()
-    assert found["objects"] == 5
+    assert found["objects"] == 3 + 2 + 1, "two targets are two objects"
+    assert found["box_area"]["n"] == 5
     assert found["categories"] == {"n": 3, "most_frequent": {"cup": 2, "fork": 1, "dog": 1}}
 
 

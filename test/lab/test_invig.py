@@ -126,7 +126,8 @@ def test_a_dialogue_may_have_several_targets(tmp_path: Path) -> None:
     path.write_text(json.dumps(row) + "\n")
     (sample,) = load_invig(tmp_path, split="test").samples
     assert sample.box == pytest.approx((96 / 320, 134 / 240, 150 / 320, 185 / 240))
-    assert sample.others == (pytest.approx((0.05, 0.1, 0.5, 0.5)),)
+    (other,) = sample.others
+    assert other == pytest.approx((0.05, 0.1, 0.5, 0.5))
     assert sample.iou(Box(0.05, 0.1, 0.5, 0.5)) == pytest.approx(1)
     last = [target for _, target in reveal_pairs(sample)]
     assert last == ["<loc0571><loc0307><loc0789><loc0480>", "<loc0102><loc0051><loc0512><loc0512>"]

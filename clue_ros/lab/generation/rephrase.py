@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -120,11 +121,13 @@ def read_personas(path: str | Path) -> Personas:
     Raises ClueError.
     """
     names = [f.name for f in fields(Personas)]
+    lists: list[Any] = []
     try:
         content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ClueError(f"cannot read the personas in {path}: {error}") from error
-    lists = [content.get(name) for name in names] if isinstance(content, dict) else []
+    if isinstance(content, dict):
+        lists = [content.get(name) for name in names]
     if not lists or not all(
         isinstance(of, list) and of and all(isinstance(word, str) for word in of) for of in lists
     ):
