@@ -110,6 +110,7 @@ class Florence2(OpenVocabularyDetector):
         self, model: Any, processor: Any, kind: str, name: str = "", threshold: float | None = None
     ) -> None:
         super().__init__(model, processor, kind, name, threshold)
+        self._positions = int(model.config.get_text_config().max_position_embeddings)
         words = processor.tokenizer.get_vocab()
         named = ((re.fullmatch(r"<loc_(\d+)>", word), token) for word, token in words.items())
         self._bins = {token: int(match[1]) for match, token in named if match}
@@ -133,7 +134,7 @@ class Florence2(OpenVocabularyDetector):
         ).to(self.device)
         out = self.model.generate(
             **inputs,
-            max_new_tokens=MOST_TOKENS,
+            max_new_tokens=min(MOST_TOKENS, self._positions - 1),
             do_sample=False,
             output_scores=True,
             return_dict_in_generate=True,

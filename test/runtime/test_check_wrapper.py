@@ -166,6 +166,10 @@ def test_owlv2_without_scipy_and_a_timm_backbone_without_timm_are_problems(
     report = check(machine, "--candidates", f"owlv2:{tmp_path}")
     assert "package scipy is missing: scripts/install wrapper" in report["problems"][0]
     assert report["versions"]["scipy"] == "not installed"
+    own = {"AutoModelForCausalLM": "modeling_florence2.Florence2ForConditionalGeneration"}
+    write_json(tmp_path / "config.json", {"model_type": "florence2", "auto_map": own})
+    report = check(machine, "--candidates", f"florence2:{tmp_path}")
+    assert "code of its own, which is not run: take the same weights" in report["problems"][0]
     write_json(tmp_path / "config.json", {"model_type": "grounding-dino", "use_timm_backbone": 1})
     report = check(machine, "--candidates", f"grounding-dino:{tmp_path}")
     assert "needs timm" in report["problems"][0]

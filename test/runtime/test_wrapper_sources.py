@@ -335,7 +335,6 @@ def florence() -> Parts:
     model = Florence2ForConditionalGeneration(
         Florence2Config(text_config=text, vision_config=vision, image_token_id=4)
     )
-    model.generation_config.max_length = 20
     return model, Florence2Processor(images, tokenizer), "florence2"
 
 
