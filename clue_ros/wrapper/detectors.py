@@ -19,11 +19,16 @@ from clue_ros.dialogue.types import Box
 from clue_ros.errors import ModelError
 from clue_ros.model.devices import OnDevice, choose_device
 from clue_ros.model.loading import check_sizes, first_line, name_and_revision
-from clue_ros.wrapper.sources import wrong_model
+from clue_ros.wrapper.detector_kinds import (
+    FLORENCE_2,
+    GROUNDING_DINO,
+    OWLV2,
+    wrong_model,
+)
 
 # Thresholds on a box's score, and Grounding DINO's on the words of its label: the paper's for
 # Grounding DINO, transformers' default for OWLv2. Florence-2 writes what it is sure of.
-BOX_THRESHOLD = {"grounding-dino": 0.2, "owlv2": 0.1, "florence2": 0.0}
+BOX_THRESHOLD = {GROUNDING_DINO: 0.2, OWLV2: 0.1, FLORENCE_2: 0.0}
 TEXT_THRESHOLD = 0.05
 MOST_TOKENS = 1024  # that Florence-2 writes, as in the paper
 
@@ -55,7 +60,7 @@ class OpenVocabularyDetector(OnDevice):
         from PIL import Image
 
         pictures = [Image.fromarray(image) for image in images]
-        if self._kind == "grounding-dino":
+        if self._kind == GROUNDING_DINO:
             text: Any = [". ".join(nouns) + "."] * len(images)
         else:
             text = [[f"a photo of a {noun}" for noun in nouns]] * len(images)
@@ -64,7 +69,7 @@ class OpenVocabularyDetector(OnDevice):
         ).to(self.device)
         outputs = self.model(**inputs)
         sizes = [(picture.height, picture.width) for picture in pictures]
-        if self._kind == "grounding-dino":
+        if self._kind == GROUNDING_DINO:
             results = self._processor.post_process_grounded_object_detection(
                 outputs,
                 inputs["input_ids"],
@@ -196,7 +201,7 @@ def load_detector(
 
     from clue_ros.model.torch_backbone import quietly
 
-    writes = kind == "florence2"
+    writes = kind == FLORENCE_2
     detector = Florence2 if writes else OpenVocabularyDetector
     models = AutoModelForImageTextToText if writes else AutoModelForZeroShotObjectDetection
     place, revision = name_and_revision(name)

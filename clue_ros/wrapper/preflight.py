@@ -37,14 +37,8 @@ from clue_ros.model.quantization import NONE, check_quantization
 from clue_ros.model.sizing import Weights, activation_bytes, adapter_bytes, gigabytes, itemsize
 from clue_ros.requirements import install
 from clue_ros.wrapper import WRAPPER, is_address
-from clue_ros.wrapper.sources import (
-    CLUE,
-    DETECTORS,
-    JsonSource,
-    check_source,
-    imported_function,
-    wrong_model,
-)
+from clue_ros.wrapper.detector_kinds import DETECTORS, OWLV2, wrong_model
+from clue_ros.wrapper.sources import CLUE, JsonSource, check_source, imported_function
 
 RULES = "rules"
 OPTIONAL = ("bitsandbytes", "gguf", "scipy", "sentencepiece", "timm")
@@ -157,7 +151,7 @@ def _topic(_: Report, part: Part, topic: str) -> None:
 
 def _detector(report: Report, part: Part, name: str) -> None:
     """Grounding DINO, OWLv2 or Florence-2. Raises ModelError."""
-    if part.kind == "owlv2":
+    if part.kind == OWLV2:
         _need(report, f"candidates {part.name}", "scipy")
     source = _find(report, part, name)
     config = _config(part, source)

@@ -42,6 +42,7 @@ from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.images import image_digest
 from clue_ros.model.loading import first_line
 from clue_ros.wrapper.clue_source import ClueSource
+from clue_ros.wrapper.detector_kinds import DETECTORS
 from clue_ros.wrapper.prompt import MAX_LABEL
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ Image = npt.NDArray[np.uint8]
 Memory = dict[tuple[bytes, tuple[str, ...]], tuple[tuple[Candidate, ...], float]]
 """An image's digest and the nouns -> what a detector found, and the seconds that it took."""
 MAX_CANDIDATES = 50  # of a source, the surest
-DETECTORS = ("grounding-dino", "owlv2", "florence2")  # of transformers
 KINDS = ("base", *DETECTORS, "json", "python", "topic", "clue")
 TOPIC, CLUE = "topic", "clue"
 
@@ -255,19 +255,6 @@ def open_source(spec: str, device: str = "auto", dtype: str = "auto") -> Source:
     if kind == "python":
         return CallableSource(imported_function(argument), spec)
     raise ModelError(f"candidates {spec!r}: a topic is read by the perception node alone")
-
-
-def wrong_model(name: str | Path, kind: str, config: Mapping[str, Any]) -> str:
-    """Why a config.json is of no detector of this kind; empty if it is."""
-    found = str(config.get("model_type", "unknown"))
-    if found != kind:
-        return f"{name} is a model of type {found}, want a {kind}"
-    if "auto_map" in config:
-        return (
-            f"{name} is in the layout of code of its own, which is not run: take the same weights"
-            " in the layout of transformers, such as florence-community/Florence-2-large"
-        )
-    return ""
 
 
 def imported_function(text: str) -> Callable[..., Any]:
