@@ -539,6 +539,9 @@ class FakeOracle:
     def __init__(self, *_: object) -> None:
         self.asked.clear()
 
+    def require_box(self) -> None:
+        """It sees the box."""
+
     def answer(
         self, _features: object, codes: Codes, _context: str, others: Any, rationality: float
     ) -> str:

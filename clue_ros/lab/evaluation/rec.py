@@ -459,8 +459,9 @@ def draw_breakdowns(summary: Mapping[str, Mapping[str, Mapping[str, Any]]], fold
                     if g in groups
                 ]
                 draw_intervals(axes, points, name, i)
-            axes.set(title=title, ylim=(-0.02, 1.02))
-            axes.set_xticks(range(len(GROUPS[title][1])), GROUPS[title][1], fontsize="x-small")
+            names = GROUPS[title][1]
+            axes.set(title=title, ylim=(-0.02, 1.02), xlim=(-0.5, len(names) - 0.5))
+            axes.set_xticks(range(len(names)), names, fontsize="x-small")
             add_grid(axes)
         figure.axes[0].set_ylabel("P@1")
         labels = figure.axes[0].get_legend_handles_labels()
