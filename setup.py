@@ -34,6 +34,7 @@ setup(
     package_data={
         f"{package_name}.console": ["static/*"],
         f"{package_name}.dialogue": ["*.safetensors", "*.txt"],
+        f"{package_name}.lab.generation": ["*.json"],
         f"{package_name}.lab.language": ["templates/*.txt"],
     },
     data_files=[

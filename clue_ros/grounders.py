@@ -65,15 +65,16 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="KIND:ARGUMENT",
         help="with --model wrapper, where boxes come from: base:MODEL, grounding-dino:NAME,"
-        " owlv2:NAME, json:FILE or python:MODULE:FUNCTION; clue:MODEL: CLUE has a say beside them;"
-        " once more for an ensemble"
+        " owlv2:NAME, florence2:NAME, json:FILE or python:MODULE:FUNCTION; clue:MODEL: CLUE has a"
+        " say beside them; once more for an ensemble"
         f" (default: {DEFAULT_CANDIDATES})",
     )
     parser.add_argument(
         "--language-model",
         metavar="NAME",
         help="with --model wrapper, who chooses among the boxes: a hub id, a folder, a .gguf file,"
-        " or an adapter of `clue train wrapper`, folder or hub id (default: rules)",
+        " an adapter of `clue train wrapper`, folder or hub id, or a server's address,"
+        " http://127.0.0.1:8000/v1 (default: rules)",
     )
     parser.add_argument(
         "--memory",

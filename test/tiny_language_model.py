@@ -19,7 +19,7 @@ TEMPLATE = (
 )
 
 
-def write_random_language_model(folder: str | Path, seed: int = 0) -> Path:
+def write_random_language_model(folder: str | Path, seed: int = 0, width: int = 32) -> Path:
     """Write it into a folder, in about 0.1 s, and return the folder."""
     folder = Path(folder)
     letters = [END, START, UNKNOWN, *string.printable[:95], "\n"]
@@ -33,8 +33,8 @@ def write_random_language_model(folder: str | Path, seed: int = 0) -> Path:
     fast.chat_template = TEMPLATE
     config = LlamaConfig(
         vocab_size=len(letters),
-        hidden_size=32,
-        intermediate_size=64,
+        hidden_size=width,
+        intermediate_size=2 * width,
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,

@@ -337,6 +337,15 @@ class Dialogue:
         kept = [turn for turn in read if turn.text]
         return Dialogue(kept[0].text, kept[1:])
 
+    def newest(self) -> Dialogue:
+        """The request and the newest exchange alone, with all that was refused."""
+        first = max(1, len(self._turns) - 2)
+        told = Dialogue(self.request)
+        told._turns += self._turns[first:]
+        told._refused += self._refused
+        told._read = {max(0, n - first + 1): t for n, t in self._read.items() if not 0 < n < first}
+        return told
+
     def context(self) -> str:
         """C(k) = U || "assistant: " R1 "user: " H1 ..., on one line (section III-A)."""
         later = (f" {_ROLE[turn.speaker]}: {turn.text}" for turn in self._turns[1:])

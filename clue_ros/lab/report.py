@@ -118,8 +118,8 @@ def plot_reliability(path: Path, measured: Mapping[str, Calibration], title: str
     upper, lower = figure.subplots(2, 1, height_ratios=(3, 1), sharex=True)
     upper.plot((0, 1), (0, 1), color=GREY, linestyle="--", linewidth=1, label="perfect")
     for i, (name, result) in enumerate(measured.items()):
-        color, marker = COLORS[i % len(COLORS)], MARKERS[i % len(MARKERS)]
-        _draw_curve(upper, result, f"{name} (ECE {result.ece:.3f})", color, marker)
+        color = COLORS[i % len(COLORS)]
+        _draw_curve(upper, result, f"{name} (ECE {result.ece:.3f})", i)
         edges = [b.low for b in result.bins] + [1.0]
         counts = [b.n for b in result.bins]
         lower.stairs(counts, edges, color=color, linewidth=1.6, fill=len(measured) == 1)
@@ -133,18 +133,26 @@ def plot_reliability(path: Path, measured: Mapping[str, Calibration], title: str
     save_figure(figure, path)
 
 
-def _draw_curve(axes: Any, result: Calibration, name: str, color: str, marker: str) -> None:
+def _draw_curve(axes: Any, result: Calibration, name: str, number: int) -> None:
     filled = [b for b in result.bins if b.n]
-    ends = [wilson(round(b.frequency * b.n), b.n) for b in filled]
+    points = [(b.confidence, b.frequency, b.n) for b in filled]
+    draw_intervals(axes, points, name, number)
+
+
+def draw_intervals(
+    axes: Any, points: Sequence[tuple[float, float, int]], name: str, number: int
+) -> None:
+    """The curve of (x, share, n) with 95 % Wilson intervals; number: of the curve, its style."""
+    ends = [wilson(round(share * n), n) for _, share, n in points]
     # At a share of 0 or 1 rounding can put an interval's end on the wrong side by 1e-17.
-    below = [max(0.0, b.frequency - low) for b, (low, _) in zip(filled, ends, strict=True)]
-    above = [max(0.0, high - b.frequency) for b, (_, high) in zip(filled, ends, strict=True)]
+    below = [max(0.0, share - low) for (_, share, _), (low, _) in zip(points, ends, strict=True)]
+    above = [max(0.0, high - share) for (_, share, _), (_, high) in zip(points, ends, strict=True)]
     axes.errorbar(
-        [b.confidence for b in filled],
-        [b.frequency for b in filled],
+        [x for x, _, _ in points],
+        [share for _, share, _ in points],
         yerr=[below, above],
-        color=color,
-        marker=marker,
+        color=COLORS[number % len(COLORS)],
+        marker=MARKERS[number % len(MARKERS)],
         capsize=3,
         linewidth=1.4,
         label=name,

@@ -53,7 +53,8 @@ class LoadOptions:
             else the user's own; "": kept while the program runs.
         candidates: of "wrapper" alone, sources of boxes or lines that name them
             (`clue_ros.wrapper.sources`).
-        language_model: of "wrapper" alone, a hub id, a folder or a GGUF file; None: rules choose.
+        language_model: of "wrapper" alone, a hub id, a folder, a GGUF file or a server's address;
+            None: rules choose.
     """
 
     model: str | Path = DEFAULT_MODEL

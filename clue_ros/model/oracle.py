@@ -11,7 +11,12 @@ The box stands as location tokens in the instruction, which is ours and not a pe
 The first one asks for the user's answer, the second one for the request. Both words are in every
 embedded tokenizer; "answer" and "describe" are not in all, and unknown words are all the same
 token. The paper's own form of the task does not have the box; whoever answers "is it the left one?"
-needs it. Evaluations and data generation load this adapter; a robot does not.
+needs it. An oracle may be trained to see less, to measure what the rest is worth (SEES):
+
+    user {request} assistant: {q1} user: {a1} ... assistant: {qT}        dialogue, the paper's form
+    user {qT}                                                            question alone
+
+Evaluations and data generation load this adapter; a robot does not.
 
 Where the boxes of other objects are known, an answer is one that fits them less than the person's
 own (`decoding.pragmatic_reply`): of "the small one" and "the left one" the adapter alone says the
@@ -39,6 +44,7 @@ from clue_ros.model.prompts import encode_prompts
 
 ORACLE = "oracle"
 ANSWER, DESCRIBE = "user", "what"
+SEES = BOX, DIALOGUE, QUESTION = "box", "dialogue", "question"
 SETTINGS_FILE = "oracle.json"
 
 
@@ -46,12 +52,14 @@ SETTINGS_FILE = "oracle.json"
 class OracleSettings:
     """oracle.json: max_new_tokens of an answer or a request; the words that begin its prompts.
 
-    Files without the words were written when they were "answer" and "describe".
+    sees: what an answer is made from, of SEES: the box and the dialogue, the dialogue, or the
+    question. Files without the words were written when they were "answer" and "describe".
     """
 
     max_new_tokens: int = 48
     answer: str = "answer"
     describe: str = "describe"
+    sees: str = BOX
 
 
 def load_oracle_settings(folder: str | Path) -> OracleSettings:
@@ -64,6 +72,8 @@ def load_oracle_settings(folder: str | Path) -> OracleSettings:
     for word in (settings.answer, settings.describe):
         if not isinstance(word, str):
             raise ModelError(f"{path}: a prompt begins with {word!r}, want a word")
+    if settings.sees not in SEES:
+        raise ModelError(f"{path}: sees is {settings.sees!r}, want one of {', '.join(SEES)}")
     return settings
 
 
@@ -81,6 +91,15 @@ def instruction_for(word: str, codes: Codes) -> str:
     'user <loc0001><loc0002><loc0003><loc0004>'
     """
     return f"{word} {to_text(codes)}"
+
+
+def seen_context(context: str, sees: str) -> str:
+    """What an oracle that sees so much reads of a dialogue that ends with a question.
+
+    >>> seen_context("the cup assistant: this one? user: no assistant: which one?", "question")
+    'which one?'
+    """
+    return context.rpartition(" assistant: ")[2] if sees == QUESTION else context
 
 
 def same_tokens(tokenizer: Any, *words: str) -> str:
@@ -112,9 +131,18 @@ class Oracle:
             warnings.warn(f"{path}: {reason}. Train it again", ClueWarning, 2)
         checkpoint.backbone.load_adapter(ORACLE, path)
 
-    def instruction(self, codes: Codes) -> str:
-        """What stands before the dialogue where an answer about a box is wanted."""
-        return instruction_for(self.settings.answer, codes)
+    def require_box(self) -> None:
+        """Raise ModelError for an oracle that does not see what the person has in mind."""
+        if self.settings.sees != BOX:
+            raise ModelError(
+                f"the oracle sees the {self.settings.sees} and no box: it is for --task vqa alone"
+            )
+
+    def prompt(self, codes: Codes, context: str) -> tuple[str, str]:
+        """The instruction and the context where an answer about a box is wanted."""
+        word, sees = self.settings.answer, self.settings.sees
+        instruction = instruction_for(word, codes) if sees == BOX else word
+        return instruction, seen_context(context, sees)
 
     def answer(
         self,
@@ -130,8 +158,9 @@ class Oracle:
         objects. rationality: how much the answer should fit its box better than theirs; 0: the
         likeliest words.
         """
-        instructions = [self.instruction(box) for box in (codes, *others)]
-        return self._say(features, instructions, context, rationality)
+        prompts = [self.prompt(box, context) for box in (codes, *others)]
+        instructions = [instruction for instruction, _ in prompts]
+        return self._say(features, instructions, prompts[0][1], rationality)
 
     def describe(self, features: Array, codes: Codes) -> str:
         """The person's request for the object in a box, which may fit other objects too."""

@@ -65,10 +65,10 @@ class Part:
     """A model, a source of candidates, or a language model.
 
     name: as it was given. kind: "base"; of a source as in its line; of a language model "rules",
-    "hub id", "folder", "GGUF file" or "adapter". place: its folder, file or repository. model_type:
-    of its config.json. base: the language model that an adapter was trained on. weights, adapters,
-    activations: bytes in memory, None where unknown. facts: the rest, in a few words each. sizes:
-    what the weights' bytes follow from, where their format can be chosen.
+    "hub id", "folder", "GGUF file", "adapter" or "server". place: its folder, file or repository.
+    model_type: of its config.json. base: the language model that an adapter was trained on.
+    weights, adapters, activations: bytes in memory, None where unknown. facts: the rest, in a few
+    words each. sizes: what the weights' bytes follow from, where their format can be chosen.
     """
 
     name: str

@@ -28,15 +28,16 @@ PERCEPTION: tuple[Parameter, ...] = (
         "candidates",
         "base:household",
         "With model 'wrapper', where boxes come from, separated by commas: topic:NAME, base:MODEL,"
-        " grounding-dino:NAME, owlv2:NAME, json:FILE or python:MODULE:FUNCTION; clue:MODEL: CLUE"
-        " has a say beside them.",
+        " grounding-dino:NAME, owlv2:NAME, florence2:NAME, json:FILE or python:MODULE:FUNCTION;"
+        " clue:MODEL: CLUE has a say beside them.",
         change=Change.UNCONFIGURED,
     ),
     Parameter(
         "language_model",
         "",
-        "With model 'wrapper', who chooses among boxes: a hub id, a folder, a .gguf file, or the "
-        "folder of `clue train wrapper`; empty: rules.",
+        "With model 'wrapper', who chooses among boxes: a hub id, a folder, a .gguf file, the"
+        " folder of `clue train wrapper`, or a server's address, http://127.0.0.1:8000/v1; empty:"
+        " rules.",
         change=Change.UNCONFIGURED,
     ),
     Parameter(

@@ -8,3 +8,12 @@ several boxes match, the paper's model guesses; here it asks.
 """
 
 WRAPPER = "wrapper"  # the name of this model, where a model is named
+
+
+def is_address(name: object) -> bool:
+    """Whether the name of a language model is a server's address (`served_model`).
+
+    >>> is_address("http://127.0.0.1:8000/v1"), is_address("owner/model")
+    (True, False)
+    """
+    return str(name).startswith(("http://", "https://"))

@@ -70,6 +70,7 @@ from clue_ros.wrapper.deciding import (
 from clue_ros.wrapper.language_model import Choice, LanguageModel, Listing
 from clue_ros.wrapper.preflight import require_wrapper
 from clue_ros.wrapper.prompt import AnswerKind, AnswerRates
+from clue_ros.wrapper.served_model import ServedModel, ServerError, open_language_model
 from clue_ros.wrapper.sources import Faults, Source, gather, open_sources
 from clue_ros.wrapper.wording import worded
 
@@ -139,7 +140,7 @@ class Wrapper:
     def __init__(
         self,
         sources: Sequence[Source],
-        language_model: LanguageModel | None = None,
+        language_model: LanguageModel | ServedModel | None = None,
         *,
         threshold: float | None = None,
         wording: str = LANGUAGE_MODEL,
@@ -175,8 +176,8 @@ class Wrapper:
     ) -> Wrapper:
         """Open sources (those of lines: `clue_ros.wrapper.sources`) and load the language model.
 
-        language_model: hub id, folder, GGUF file, or the folder of `clue train wrapper`; None: the
-        rules choose. Raises ModelError.
+        language_model: hub id, folder, GGUF file, the folder of `clue train wrapper`, or a server's
+        address (`clue_ros.wrapper.served_model`); None: the rules choose. Raises ModelError.
         """
         require_wrapper(
             LoadOptions(
@@ -191,7 +192,7 @@ class Wrapper:
         sources = open_sources(candidates, device, dtype)
         model = None
         if language_model:
-            model = LanguageModel.load(
+            model = open_language_model(
                 language_model, device=device, dtype=dtype, quantization=quantization
             )
         return cls(sources, model, threshold=threshold, wording=wording, memory=memory)
@@ -215,10 +216,7 @@ class Wrapper:
     @property
     def dtype(self) -> str:
         """The language model's weights' type; "float32" without one."""
-        if self.language_model is None:
-            return "float32"
-        kind = next(self.language_model.model.parameters()).dtype
-        return str(kind).removeprefix("torch.")
+        return self.language_model.dtype if self.language_model is not None else "float32"
 
     def memory_bytes(self) -> int:
         """Bytes of the weights of the language model and of the detectors that tell theirs."""
@@ -411,10 +409,15 @@ class Wrapper:
         """By the chooser, and by CLUE's opinion where it has one."""
         start = time.perf_counter()
         candidates = self.candidates(view, dialogue)
-        if self.language_model is None:
+        try:
+            if self.language_model is None:
+                verdict = self._by_rules(view, dialogue, candidates)
+            else:
+                verdict = self._by_language_model(view, dialogue, candidates)
+        except ServerError as error:
+            self.rates.add(AnswerKind.NO_ANSWER)
+            self.faults.add(LANGUAGE_MODEL, "no answer", 0, f"{error}. The rules choose instead")
             verdict = self._by_rules(view, dialogue, candidates)
-        else:
-            verdict = self._by_language_model(view, dialogue, candidates)
         probability = verdict.probability
         if opinion is not None:
             probability = agreed_probability(probability, self.threshold, opinion)
@@ -521,7 +524,10 @@ class Wrapper:
         model = self.language_model
         if model is None or self.wording == RULES or not asked.options:
             return asked
-        return worded(asked, dialogue, model.say)
+        try:
+            return worded(asked, dialogue, model.say)
+        except ServerError:  # it has just answered: the rules' sentence stays
+            return asked
 
 
 def _clue_among(sources: Sequence[Source]) -> ClueSource | None:

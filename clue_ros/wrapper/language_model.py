@@ -15,6 +15,7 @@ import os
 import re
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from clue_ros.model.loading import (
     write_json,
 )
 from clue_ros.model.lora import (
+    PICKLED,
     adapter_tensors,
     check_adapter_config,
     check_ranks,
@@ -43,6 +45,7 @@ from clue_ros.model.lora import (
     read_adapter_config,
 )
 from clue_ros.requirements import missing
+from clue_ros.wrapper import is_address
 from clue_ros.wrapper.prompt import (
     ASK,
     NONE,
@@ -80,13 +83,16 @@ class WrapperSettings:
     scores: bool = PAPER_FORMAT.scores
     colors: bool = PAPER_FORMAT.colors
     order: str = PAPER_FORMAT.order
+    first: int = PAPER_FORMAT.first
     threshold: float = 0.5
     candidates: tuple[str, ...] = ()
 
     @property
     def form(self) -> PromptFormat:
         """How boxes are written."""
-        return PromptFormat(self.style, self.units, self.scores, self.colors, self.order)
+        return PromptFormat(
+            self.style, self.units, self.scores, self.colors, self.order, self.first
+        )
 
 
 def load_settings(folder: Path) -> WrapperSettings:
@@ -123,7 +129,11 @@ def adapter_folder(name: str) -> Path | None:
         hf_hub_download(named, ADAPTER_FILE, revision=revision)
     except Exception:  # noqa: BLE001 - it is a model, or its loading says what is wrong
         return None
-    return Path(snapshot_download(named, revision=revision, allow_patterns=[*ADAPTER_FILES]))
+    found = Path(snapshot_download(named, revision=revision, allow_patterns=[*ADAPTER_FILES]))
+    if not (found / ADAPTER_WEIGHTS).is_file():
+        with suppress(Exception):  # there is none either, which reading the folder says
+            hf_hub_download(named, PICKLED, revision=revision)
+    return found
 
 
 def adapters_base(content: Mapping[str, Any], path: object) -> str:
@@ -145,11 +155,14 @@ def adapter_config(folder: Path, modules: Collection[str]) -> Any:
     """
     from clue_ros.model.adapters import plain_config
 
-    content, path = read_adapter_config(folder), folder / ADAPTER_WEIGHTS
-    place = folder / ADAPTER_FILE
+    place, path = folder / ADAPTER_FILE, folder / ADAPTER_WEIGHTS
+    pickled = not path.is_file() and (folder / PICKLED).is_file()
+    content = read_json(place) if pickled else read_adapter_config(folder)
     saved = plain_names(place, "modules_to_save", content.get("modules_to_save"))
     check_adapter_config(place, content, alone=True)
-    entries = adapter_tensors(path)
+    if pickled:
+        path = folder / PICKLED
+    entries = pickled_tensors(path) if pickled else adapter_tensors(path)
     of_a = {key: match[1] for key in entries if (match := _ADAPTED.fullmatch(key))}
     names = sorted(set(of_a.values()))
     for name in [n for n in names if n not in modules] or ([] if names else ["no LoRA tensor"]):
@@ -162,6 +175,26 @@ def adapter_config(folder: Path, modules: Collection[str]) -> Any:
         return plain_config(content, ranks, alphas, saved or None)
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ModelError(f"{place}: {first_line(error)}") from error
+
+
+def pickled_tensors(path: Path) -> dict[str, Any]:
+    """The shapes in an adapter_model.bin by their names, as older versions of peft write it.
+
+    It is unpickled to tensors alone (`torch.load`, weights_only), here and by peft. Raises
+    ModelError for one that holds anything else.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # whatever it makes of a broken or a foreign file
+        raise ModelError(
+            f"{path} is not loaded, it must hold tensors alone: {first_line(error)}"
+        ) from (error)
+    if not isinstance(content, dict) or not all(
+        isinstance(name, str) and isinstance(value, torch.Tensor) and value.is_floating_point()
+        for name, value in content.items()
+    ):
+        raise ModelError(f"{path} is not loaded, it must hold tensors of fractions by their names")
+    return {name: {"shape": list(value.shape)} for name, value in content.items()}
 
 
 def save_settings(settings: WrapperSettings, folder: Path, **notes: Any) -> None:
@@ -189,13 +222,15 @@ class Choice:
 class Listing:
     """Boxes that the model has read.
 
-    order: index of the candidate on each line; cache: of the lines' tokens; length: in tokens.
+    order: index of the candidate on each line; cache: of the lines' tokens; length: in tokens;
+    first: number of the first line.
     """
 
     order: tuple[int, ...]
     lines: str
     cache: Any
     length: int
+    first: int = 1
 
     @property
     def count(self) -> int:
@@ -205,6 +240,13 @@ class Listing:
     def candidates_of(self, answer: Answer) -> Answer:
         """The answer with the candidates' indices in place of the lines'."""
         return replace(answer, indices=tuple(self.order[line] for line in answer.indices))
+
+    def choice(self, text: str, shares: Sequence[float]) -> Choice:
+        """What an answer makes of the boxes. shares: of the lines, of "ask" and of "none"."""
+        *lines, ask, none = shares
+        boxes = dict(zip(self.order, lines, strict=True))
+        answer = self.candidates_of(read_answer(text, self.count, self.first))
+        return Choice(answer, text, tuple(boxes[i] for i in sorted(boxes)), ask, none)
 
 
 class LanguageModel(OnDevice):
@@ -255,6 +297,11 @@ class LanguageModel(OnDevice):
         if quantization == "none":
             model = model.to(where)
         return cls(model.eval(), tokenizer, str(name), settings)
+
+    @property
+    def dtype(self) -> str:
+        """The type of its weights."""
+        return str(next(self.model.parameters()).dtype).removeprefix("torch.")
 
     # Prompts.
 
@@ -321,8 +368,9 @@ class LanguageModel(OnDevice):
         lines = self._lines(candidates, size)
         before, _ = self._halves(lines, "")
         out = self.model(input_ids=self._row(before), use_cache=True, logits_to_keep=1)
-        order = listed_order(candidates, self.settings.form)
-        return Listing(order, lines, out.past_key_values, len(before))
+        form = self.settings.form
+        order = listed_order(candidates, form)
+        return Listing(order, lines, out.past_key_values, len(before), form.first)
 
     @torch.inference_mode()
     def choose(self, listing: Listing, dialogue: str) -> Choice:
@@ -330,13 +378,10 @@ class LanguageModel(OnDevice):
         _, rest = self._halves(listing.lines, dialogue)
         cache = copy.deepcopy(listing.cache)
         logits = self._next(rest, cache)
-        shares = self._probabilities(logits, cache, listing.count)
+        shares = self._probabilities(logits, cache, listing)
         most = max(MAX_ANSWER, 4 + 3 * listing.count)
         text = self.tokenizer.decode(self._greedy(logits, cache, most), skip_special_tokens=True)
-        answer = listing.candidates_of(read_answer(text, listing.count))
-        *lines, ask, none = shares
-        boxes = dict(zip(listing.order, lines, strict=True))
-        return Choice(answer, text.strip(), tuple(boxes[i] for i in sorted(boxes)), ask, none)
+        return listing.choice(text.strip(), shares)
 
     @torch.inference_mode()
     def matching(self, listing: Listing, dialogue: str) -> tuple[int, ...]:
@@ -346,7 +391,8 @@ class LanguageModel(OnDevice):
         logits = self._next([*rest, *self._tokens(ASK)], cache)
         tokens = self._greedy(logits, cache, 4 + 3 * listing.count)
         text = self.tokenizer.decode(tokens, skip_special_tokens=True)
-        return listing.candidates_of(read_answer(f"{ASK} {text}", listing.count)).indices
+        answer = read_answer(f"{ASK} {text}", listing.count, listing.first)
+        return listing.candidates_of(answer).indices
 
     @torch.inference_mode()
     def say(self, request: str) -> str:
@@ -391,13 +437,14 @@ class LanguageModel(OnDevice):
             logits = self._next([token], cache)
         return said
 
-    def _probabilities(self, logits: torch.Tensor, cache: Any, count: int) -> list[float]:
+    def _probabilities(self, logits: torch.Tensor, cache: Any, listing: Listing) -> list[float]:
         """Probability of each allowed answer: the boxes in order, "ask ..." and "none".
 
         The tokens of all allowed answers form a tree; at each branch the model's probabilities are
         shared among the branches that are allowed.
         """
-        answers = [*(self.answer_tokens(str(k + 1)) for k in range(count))]
+        numbers = range(listing.first, listing.first + listing.count)
+        answers = [self.answer_tokens(str(number)) for number in numbers]
         answers += [self._tokens(ASK), self.answer_tokens(NONE)]
         shares = [1.0] * len(answers)
         open_nodes: list[tuple[tuple[int, ...], torch.Tensor]] = [((), logits)]
@@ -433,6 +480,8 @@ def load_causal(
 
     from clue_ros.model.torch_backbone import quietly
 
+    if is_address(name):
+        raise ModelError(f"{name} is a server: name the weights, a hub id, a folder or .gguf file")
     path = Path(name).expanduser()
     if path.suffix.lower() == ".gguf":
         name = str(converted_gguf(path))

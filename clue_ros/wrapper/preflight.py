@@ -36,7 +36,8 @@ from clue_ros.model.preflight import (
 from clue_ros.model.quantization import NONE, check_quantization
 from clue_ros.model.sizing import Weights, activation_bytes, adapter_bytes, gigabytes, itemsize
 from clue_ros.requirements import install
-from clue_ros.wrapper import WRAPPER
+from clue_ros.wrapper import WRAPPER, is_address
+from clue_ros.wrapper.detector_kinds import DETECTORS, OWLV2, wrong_model
 from clue_ros.wrapper.sources import CLUE, JsonSource, check_source, imported_function
 
 RULES = "rules"
@@ -44,8 +45,8 @@ OPTIONAL = ("bitsandbytes", "gguf", "scipy", "sentencepiece", "timm")
 INSTALL = install("wrapper")
 # What transformers and peft fetch of a repository.
 WANTED = ("*.json", "*.jinja", "model*.safetensors", "tokenizer.model", "vocab.txt", "merges.txt",
-          ADAPTER_WEIGHTS)  # fmt: skip
-ADAPTER_FILES = ("wrapper.json", ADAPTER_FILE, ADAPTER_WEIGHTS)
+          ADAPTER_WEIGHTS, PICKLED)  # fmt: skip
+ADAPTER_FILES = ("wrapper.json", ADAPTER_FILE, ADAPTER_WEIGHTS, PICKLED)
 TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.txt")
 PROCESSORS = ("preprocessor_config.json", "processor_config.json")
 _TOPIC = re.compile(r"[~/A-Za-z_{][\w~/{}]*(?:@(clue_msgs|vision_msgs|yolo_msgs))?")
@@ -149,13 +150,13 @@ def _topic(_: Report, part: Part, topic: str) -> None:
 
 
 def _detector(report: Report, part: Part, name: str) -> None:
-    """Grounding DINO or OWLv2. Raises ModelError."""
-    if part.kind == "owlv2":
+    """Grounding DINO, OWLv2 or Florence-2. Raises ModelError."""
+    if part.kind == OWLV2:
         _need(report, f"candidates {part.name}", "scipy")
     source = _find(report, part, name)
     config = _config(part, source)
-    if part.model_type != part.kind:
-        raise ModelError(f"{name} is a model of type {part.model_type}, want a {part.kind}")
+    if problem := wrong_model(name, part.kind, config):
+        raise ModelError(problem)
     backbone = config.get("backbone_config")
     nested = isinstance(backbone, Mapping) and backbone.get("model_type") == "timm_backbone"
     if (config.get("use_timm_backbone") or nested) and installed("timm") is None:
@@ -173,8 +174,7 @@ _SOURCES = {
     "json": _json,
     "python": _python,
     "topic": _topic,
-    "grounding-dino": _detector,
-    "owlv2": _detector,
+    **dict.fromkeys(DETECTORS, _detector),
 }
 
 
@@ -182,8 +182,21 @@ _SOURCES = {
 # The language model.
 
 
+def _server(report: Report, part: Part, line: str) -> None:
+    """A server's address, and where a person asks, whether it answers. Raises ModelError."""
+    from clue_ros.wrapper.served_model import chosen_model, read_address, served_models
+
+    part.kind, part.weights = "server", 0
+    address = read_address(line)
+    if report.thorough:
+        part.facts.append(f"serves {chosen_model(address, served_models(address))}")
+
+
 def _language_model(report: Report, part: Part, name: str) -> None:
-    """A language model, or an adapter with its base. Raises ModelError."""
+    """A server, a language model, or an adapter with its base. Raises ModelError."""
+    if is_address(name):
+        _server(report, part, name)
+        return
     if Path(name).suffix.lower() == ".gguf":
         folder = _gguf(report, part, Path(name).expanduser())
         if folder is not None:
@@ -206,9 +219,13 @@ def _adapter(part: Part, source: Source) -> None:
     check_adapter_config(f"{source.place}/{ADAPTER_FILE}", config, alone=True)
     content = source.read(SETTINGS_FILE) if source.has(SETTINGS_FILE) else {}
     settings = settings_from(content, f"{source.place}/{SETTINGS_FILE}")
-    if not source.has(ADAPTER_WEIGHTS):
-        raise ModelError(no_file(source.place, ADAPTER_WEIGHTS, pickled=source.has(PICKLED)))
-    part.adapters = adapter_bytes(source)
+    if source.has(ADAPTER_WEIGHTS):
+        part.adapters = adapter_bytes(source)
+    elif source.has(PICKLED):
+        part.adapters = source.size(PICKLED) or 0
+        part.facts.append(f"{PICKLED}, of which tensors alone are unpickled")
+    else:
+        raise ModelError(no_file(source.place, ADAPTER_WEIGHTS, pickled=False))
     part.facts += [
         f"LoRA of rank {config.get('r')}", f"asks from probability {settings.threshold:.2f}"
     ]  # fmt: skip
@@ -323,12 +340,14 @@ def _find(report: Report, part: Part, name: str) -> Source:
     if part.kind == "hub id" and Path(named).is_dir():
         part.kind = "folder"
     repository, is_adapter = source.repository, source.has(ADAPTER_FILE)
+    twice = {PICKLED} if source.has(ADAPTER_WEIGHTS) or not is_adapter else set()
     if repository is not None:
         # Of a copy in the cache nothing is fetched; folders of a repository never are.
         repository.files = tuple(
             file
             for file in repository.files
             if "/" not in file.name
+            and file.name not in twice
             and (file.cached or source.folder is None)
             and (file.name in ADAPTER_FILES or not is_adapter)
         )

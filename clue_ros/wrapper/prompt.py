@@ -47,6 +47,7 @@ class PromptFormat:
     stands before its label; detectors do not tell it, so it is measured (`clue_ros.model.colors`)
     and the paper has none. order: of the lines, as the candidates are "given", as in the paper, or
     by the boxes' centres from "left-to-right", so that the answer does not depend on the given one.
+    first: number of the first box; 0 for the adapters that the paper's authors released.
     """
 
     style: str = PAPER
@@ -54,6 +55,7 @@ class PromptFormat:
     scores: bool = True
     colors: bool = True
     order: str = GIVEN
+    first: int = 1
 
     def problem(self) -> str:
         """What is wrong with a value; empty if nothing is."""
@@ -63,6 +65,8 @@ class PromptFormat:
             return f"units {self.units!r}: want one of {', '.join(UNITS)}"
         if self.order not in ORDERS:
             return f"order {self.order!r}: want one of {', '.join(ORDERS)}"
+        if self.first not in (0, 1) or isinstance(self.first, bool):
+            return f"first {self.first!r}: want 0 or 1"
         flags = {"scores": self.scores, "colors": self.colors}
         wrong = [name for name, value in flags.items() if not isinstance(value, bool)]
         return f"{wrong[0]} must be true or false" if wrong else ""
@@ -95,7 +99,7 @@ def listed_order(
 def list_boxes(
     candidates: Sequence[Candidate], size: tuple[int, int], form: PromptFormat = PAPER_FORMAT
 ) -> str:
-    """The lines about the boxes of an image of this size (width, height), numbered from 1.
+    """The lines about the boxes of an image of this size (width, height), numbered.
 
     They are listed as they come; `listed_order` gives the format's order. Candidates of several
     sources (an ensemble) are told apart by their source's name.
@@ -113,7 +117,7 @@ def list_boxes(
     paper = form.style == PAPER
     title = f"In the image there are {len(candidates)} boxes:" if paper else "Boxes (center, size):"
     lines = [title]
-    for number, candidate in enumerate(candidates, start=1):
+    for number, candidate in enumerate(candidates, start=form.first):
         label, numbers = _label(candidate, form), _numbers(candidate, size, form)
         if paper:
             line = f"* In box {number}: '{label}' with xyxy coordinates '[{numbers}]'"
@@ -176,6 +180,8 @@ class AnswerKind(Enum):
     NONE = "none"
     OUT_OF_RANGE = "out of range"
     NO_INTEGER = "no integer"
+    NO_ANSWER = "no answer"
+    """Its server did not answer: the rules chose."""
     NOT_ASKED = "not asked"
     """There were 0 or 1 candidates: nothing to choose, the language model was not run."""
 
@@ -207,8 +213,10 @@ _DENIAL = re.compile(r"\b(?:no|not|none|nothing|neither|nor|never|cannot)\b|n['â
 _INSTEAD = re.compile(r"\b(?:but|rather|instead)\b", re.I)
 
 
-def read_answer(text: str, count: int) -> Answer:
+def read_answer(text: str, count: int, first: int = 1) -> Answer:
     """Read an answer about `count` boxes: the first integer, "ask" with several, or "none".
+
+    first: the number of the first box.
 
     The first line that says something counts. A sentence that asks or denies points at nothing.
 
@@ -222,19 +230,19 @@ def read_answer(text: str, count: int) -> Answer:
     ('ask', 'none')
     """
     for line in text.splitlines():
-        first = re.match(r"\W*([a-z]+)", line.lower())
-        word = first[1] if first else ""
+        found = re.match(r"\W*([a-z]+)", line.lower())
+        word = found[1] if found else ""
         if word == NONE:
             return Answer(AnswerKind.NONE, in_words=not re.fullmatch(r"\W*none\W*", line.lower()))
         sentences = [line] if word == ASK else re.split(r"(?<=[.!?])\s+", line)
         for sentence in sentences:
-            answer = _read_sentence(sentence, count, several=word == ASK)
+            answer = _read_sentence(sentence, count, first, several=word == ASK)
             if answer.kind is not AnswerKind.NO_INTEGER:
                 return answer
     return Answer(AnswerKind.NO_INTEGER)
 
 
-def _read_sentence(sentence: str, count: int, *, several: bool) -> Answer:
+def _read_sentence(sentence: str, count: int, first: int, *, several: bool) -> Answer:
     if not several and sentence.rstrip().endswith("?"):
         return Answer(AnswerKind.ASK, in_words=True)
     parts = [sentence] if several else _INSTEAD.split(sentence)
@@ -245,7 +253,7 @@ def _read_sentence(sentence: str, count: int, *, several: bool) -> Answer:
         return Answer(AnswerKind.NONE if denies else AnswerKind.NO_INTEGER, in_words=denies)
     if not several:
         numbers = numbers[:1]
-    inside = tuple(dict.fromkeys(n - 1 for n in numbers if 0 < n <= count))
+    inside = tuple(dict.fromkeys(n - first for n in numbers if 0 <= n - first < count))
     if not inside:
         return Answer(AnswerKind.OUT_OF_RANGE)
     return Answer(AnswerKind.ASK if len(inside) > 1 else AnswerKind.POINT, inside)

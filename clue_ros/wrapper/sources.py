@@ -7,6 +7,7 @@ A source is named by one line of text, `KIND:ARGUMENT`:
     base:MODEL                 "detect NOUN" of a PaliGemma 2, such as base:household
     grounding-dino:NAME        Grounding DINO by transformers: a hub id or a folder
     owlv2:NAME                 OWLv2, likewise
+    florence2:NAME             Florence-2, likewise
     json:FILE                  a JSON file that lists the boxes of the image
     python:MODULE:FUNCTION     a function of (image, nouns) that returns candidates
     topic:NAME                 a ROS topic of detections (the perception node alone)
@@ -41,6 +42,7 @@ from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.images import image_digest
 from clue_ros.model.loading import first_line
 from clue_ros.wrapper.clue_source import ClueSource
+from clue_ros.wrapper.detector_kinds import DETECTORS
 from clue_ros.wrapper.prompt import MAX_LABEL
 
 if TYPE_CHECKING:
@@ -50,7 +52,7 @@ Image = npt.NDArray[np.uint8]
 Memory = dict[tuple[bytes, tuple[str, ...]], tuple[tuple[Candidate, ...], float]]
 """An image's digest and the nouns -> what a detector found, and the seconds that it took."""
 MAX_CANDIDATES = 50  # of a source, the surest
-KINDS = ("base", "grounding-dino", "owlv2", "json", "python", "topic", "clue")
+KINDS = ("base", *DETECTORS, "json", "python", "topic", "clue")
 TOPIC, CLUE = "topic", "clue"
 
 
@@ -244,10 +246,10 @@ def open_source(spec: str, device: str = "auto", dtype: str = "auto") -> Source:
         from clue_ros.engine import Clue
 
         return ClueSource(Clue.load(argument, device=device, dtype=dtype), spec)
-    if kind in ("grounding-dino", "owlv2"):
-        from clue_ros.wrapper.detectors import OpenVocabularyDetector
+    if kind in DETECTORS:
+        from clue_ros.wrapper.detectors import load_detector
 
-        return OpenVocabularyDetector.load(argument, kind, device=device)
+        return load_detector(argument, kind, device=device)
     if kind == "json":
         return JsonSource(argument)
     if kind == "python":
@@ -277,7 +279,7 @@ def imported_function(text: str) -> Callable[..., Any]:
 
 
 class Faults:
-    """What was wrong with what sources found: counted, and said once for each source.
+    """What was wrong with what sources found or a server said: counted, and said once for each.
 
     say: takes the sentence; by default it is a ClueWarning. counts: boxes, by what was wrong.
     """
@@ -288,11 +290,12 @@ class Faults:
         self._said: set[tuple[str, str]] = set()
 
     def add(self, source: str, fault: str, number: int, about: str) -> None:
-        """Count boxes with a fault. about: the sentence's end."""
-        self.counts[fault] += number
+        """Count boxes with a fault. source: the sentence's subject, about: its end."""
+        if number:
+            self.counts[fault] += number
         if (source, fault) not in self._said:
             self._said.add((source, fault))
-            self.say(f"candidates {source}: {about}")
+            self.say(f"{source}: {about}")
 
 
 EMPTY, BROKEN, OUTSIDE = "empty", "no boxes", "outside the image"
@@ -311,7 +314,8 @@ def gather(
     told = faults or Faults()
     out: list[Candidate] = []
     for source in sources:
-        found = _usable(source.find(image, nouns), source.name, (width, height), told)
+        found = source.find(image, nouns)
+        found = _usable(found, f"candidates {source.name}", (width, height), told)
         for candidate in sorted(found, key=lambda c: -c.score)[:MAX_CANDIDATES]:
             out.append(with_label_attributes(candidate))
     return tuple(out)
@@ -336,7 +340,7 @@ def _usable(
         form = "[x_min, y_min, x_max, y_max] with finite numbers"
         text = f"{len(broken)} of {count} boxes are none ({broken[0].box.as_list()}): want {form}"
         if not kept:
-            raise ModelError(f"candidates {source}: {text}")
+            raise ModelError(f"{source}: {text}")
         faults.add(source, BROKEN, len(broken), f"{text}; they are left out")
     if empty:
         faults.add(source, EMPTY, empty, f"{empty} of {count} boxes left out: no area")

@@ -27,8 +27,8 @@ FIXTURES = Path(__file__).parents[1] / "data"
 def test_figures_of_two_dialogues_counted_by_hand() -> None:
     counts = Statistics()
     first = (("Which one?", "the left one"), ("Is it red?", "yes"), ("OK, here it is.", "thanks"))
-    counts.add(DialogueFacts("p", "give me the cup", first, None, 0.04))
-    counts.add(DialogueFacts("p", "the cup", (), None, 0.5))
+    counts.add(DialogueFacts("p", "give me the cup", first, None, (0.04,)))
+    counts.add(DialogueFacts("p", "the cup", (), None, (0.5,)))
     found = counts.summary()
     assert (found["dialogues"], found["pictures"], found["tokens"]) == (2, 1, 20)
     assert found["rounds"] == {
@@ -51,12 +51,13 @@ def test_figures_of_two_dialogues_counted_by_hand() -> None:
 
 def test_categories_are_counted_once_for_each_object() -> None:
     counts = Statistics()
-    counts.add(DialogueFacts("p", "the cup", (), 3, 0.1, ("cup", "cup", "fork")))
-    counts.add(DialogueFacts("p", "the fork", (), 3, 0.1, ("cup", "cup", "fork")))
-    counts.add(DialogueFacts("q", "the dog", (), None, 0.1, ("dog",)))
-    counts.add(DialogueFacts("q", "that", (), None, 0.1, ("",)))
+    counts.add(DialogueFacts("p", "the cup", (), 3, (0.1,), ("cup", "cup", "fork")))
+    counts.add(DialogueFacts("p", "the fork", (), 3, (0.1,), ("cup", "cup", "fork")))
+    counts.add(DialogueFacts("q", "the dog", (), None, (0.1, 0.2), ("dog",)))
+    counts.add(DialogueFacts("q", "that", (), None, (0.1,), ("",)))
     found = counts.summary()
-    assert found["objects"] == 5
+    assert found["objects"] == 3 + 2 + 1, "two targets are two objects"
+    assert found["box_area"]["n"] == 5
     assert found["categories"] == {"n": 3, "most_frequent": {"cup": 2, "fork": 1, "dog": 1}}
 
 
@@ -86,6 +87,7 @@ def scenes(tmp_path: Path) -> Path:
 def test_all_layouts_and_simulated_scenes_have_plots(
     tmp_path: Path, scenes: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("wordcloud", reason="the extra lab of before has no wordcloud")
     out = tmp_path / "figures"
     sources = [str(FIXTURES / name) for name in ("invig_new", "invig_old", "guesswhat")]
     words = ["data", "stats", *sources, str(scenes), "--json", "--out", str(out)]
@@ -103,7 +105,7 @@ def test_all_layouts_and_simulated_scenes_have_plots(
         "objects_per_picture.png",
         "box_areas.png",
         "question_types.png",
-        "words_by_turn-4.png",
+        "word_clouds-4.png",
         "statistics.json",
     }
     assert main(["data", "stats", *sources[:1], "--markdown"]) == 0

@@ -26,15 +26,17 @@ from clue_ros.dialogue.types import Box
 from clue_ros.engine import Clue
 from clue_ros.lab.data.invig import InvigSample, write_invig
 from clue_ros.lab.evaluation import sentence_tasks
-from clue_ros.lab.evaluation.clip_features import ClipFeatures
-from clue_ros.lab.evaluation.dialogue_tasks import (
-    MOST_OTHERS,
-    RATIONALITY,
-    OracleUser,
-    choose_box,
-    grounding_summary,
-    task_table,
+from clue_ros.lab.evaluation.belief import (
+    Belief,
+    current_texts,
+    evidence_of,
+    fit_belief,
+    targets_among,
 )
+from clue_ros.lab.evaluation.clip_features import ClipFeatures
+from clue_ros.lab.evaluation.dialogue_curves import task_table
+from clue_ros.lab.evaluation.dialogue_tasks import choose_box, grounding_summary
+from clue_ros.lab.evaluation.oracle_user import MOST_OTHERS, RATIONALITY, OracleUser
 from clue_ros.lab.evaluation.sentence_tasks import (
     MomentsOnDisk,
     measure_sentences,
@@ -45,6 +47,7 @@ from clue_ros.lab.evaluation.sentence_tasks import (
 )
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
+from clue_ros.lab.training.ivg_data import DialoguePictures
 from clue_ros.model.location_tokens import Codes, encode_box, to_text
 
 pytestmark = pytest.mark.usefixtures("no_java")
@@ -321,6 +324,151 @@ def test_self_play_has_both_curves(
     assert {row["position"] for row in rows} == {0, 1}
 
 
+def test_a_box_is_right_where_it_fits_any_target(root: Path, tmp_path: Path) -> None:
+    two = replace(sample("two"), box=(0.5, 0.5, 1, 1), others=((0.0, 0.0, 0.5, 1.0),))
+    write_invig([two], tmp_path / "invig", split="test")
+    records = tmp_path / "records.jsonl"
+    words = ["eval", "dialogue", "--task", "vg", "--data", "invig", "--source", tmp_path / "invig"]
+    words += ["--model", root / "model", "--device", "cpu", "--records", records]
+    words += ["--objects", f"python:{__name__}:left_half"]
+    assert main([str(word) for word in words]) == 0
+    (row,) = map(json.loads, records.read_text().splitlines())
+    assert row["iou_chosen"] == pytest.approx(1)
+    words = ["eval", "ivg", "--data", "invig", "--source", tmp_path / "invig", "--split", "test"]
+    words += ["--model", root / "model", "--device", "cpu", "--records", records]
+    assert main([str(word) for word in words]) == 0
+    (row,) = map(json.loads, records.read_text().splitlines())
+    box = Box(*row["box"])
+    assert row["iou"] == pytest.approx(
+        max(box.iou(target.in_pixels(60, 40)) for target in two.targets)
+    )
+
+
+def test_a_belief_is_carried_from_turn_to_turn() -> None:
+    said = [np.log([0.5, 0.3, 0.2]), np.log([0.1, 0.8, 0.1])]
+    evidence = evidence_of(said)
+    forgets, keeps = Belief(0.0, 1.0).after(evidence), Belief(1.0, 1.0).after(evidence)
+    assert np.exp(forgets) == pytest.approx(np.exp(said), abs=1e-5)
+    both = np.array([0.05, 0.24, 0.02])
+    assert np.exp(keeps[1]) == pytest.approx(both / both.sum(), abs=1e-5)
+    assert np.exp(keeps[0]) == pytest.approx([0.5, 0.3, 0.2], abs=1e-5)
+    told = sample("a", ("red or blue?", "red"), ("left or right?", "left"))
+    assert current_texts(told.dialogue()) == [
+        "take the cup",
+        "take the cup assistant: red or blue? user: red",
+        "take the cup assistant: left or right? user: left",
+    ]
+
+
+def test_the_beliefs_numbers_are_those_under_which_targets_are_likeliest() -> None:
+    rng = np.random.default_rng(0)
+    first, last = np.log(rng.dirichlet(np.ones(5), 200)), np.log(rng.dirichlet(np.ones(5), 200))
+
+    def drawn(memory: float, weight: float) -> Belief:
+        told = []
+        for turns in zip(first, last, strict=True):
+            evidence = evidence_of(turns)
+            chances = np.exp(Belief(memory, weight).after(evidence)[-1])
+            told.append((evidence, np.arange(5) == rng.choice(5, p=chances / chances.sum())))
+        return fit_belief(told)
+
+    assert drawn(1.0, 1.0).memory == pytest.approx(1, abs=0.4)
+    assert drawn(1.0, 1.0).evidence == pytest.approx(1, abs=0.4)
+    assert drawn(0.0, 1.0).memory < 0.3
+    assert fit_belief([]) == Belief()
+    boxes = [Box(0.1, 0.2, 0.5, 0.9), Box(0.5, 0.2, 0.9, 0.9)]
+    assert targets_among(sample("a"), boxes).tolist() == [True, False]
+
+
+def test_the_multi_turn_guesser_plays_asks_and_points(
+    root: Path, oracle: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    talk = (("the red one or the blue one?", "the red one"), ("is it the left one?", "yes"))
+    samples = [replace(sample(name, *talk), box=box) for name, box in
+               (("a", (0.1, 0.2, 0.5, 0.9)), ("a2", (0.5, 0.1, 0.9, 0.5)))]  # fmt: skip
+    samples = [replace(s, image_id="a") for s in samples]
+    write_invig(samples, root / "mt", split="test")
+    write_invig(samples[:1], root / "mt", split="val")
+    records, figure = tmp_path / "records.jsonl", tmp_path / "curves.png"
+    shared = ["eval", "dialogue", "--data", "invig", "--source", str(root / "mt"), "--json"]
+    shared += ["--model", str(root / "model"), "--device", "cpu", "--multi-turn"]
+    shared += ["--records", str(records)]
+    assert main([*shared, "--task", "vqg"]) == 0
+    contexts = {json.loads(row)["context"] for row in records.read_text().splitlines()}
+    whole = "take the cup assistant: the red one or the blue one? user: the red one"
+    assert contexts == {"take the cup", whole}
+    capsys.readouterr()
+    assert main([*shared, "--task", "vg", "--figure", str(figure)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["multi_turn"]["fitted_on"] == 1
+    assert set(found["turn-2"]) >= {"box", "choice", "belief"}
+    assert {"iou_believed"} <= json.loads(records.read_text().splitlines()[0]).keys()
+    assert figure.read_bytes().startswith(b"\x89PNG")
+    assert main([*shared, "--task", "ivg", "--oracle", str(oracle), "--figure", str(figure)]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert set(found) >= {"box", "belief"}
+    assert "choice" not in found
+    assert main([*shared, "--task", "vqg", "--figure", str(figure)]) == 2
+    assert "--figure draws the curves of --task vg and ivg" in capsys.readouterr().err
+    assert main([*shared, "--task", "vg", "--split", "val"]) == 2
+    assert "measure another one" in capsys.readouterr().err
+
+
+def test_the_newest_exchange_keeps_the_request_and_what_was_refused() -> None:
+    said = sample("a", ("red or blue?", "red")).dialogue()
+    said.add_question("this one?")
+    said.refuse(Box(0, 0, 9, 9), "no, the left one", "the left one")
+    newest = said.newest()
+    assert newest.context() == "take the cup assistant: this one? user: no, the left one"
+    assert newest.for_model().context() == "take the cup assistant: this one? user: the left one"
+    assert newest.refused == said.refused
+    assert sample("b").dialogue().newest().context() == "take the cup"
+
+
+@pytest.mark.parametrize(
+    ("sees", "contexts"),
+    [
+        ("dialogue", {"take the cup assistant: which one?"}),
+        ("question", {"which one?"}),
+    ],
+)
+def test_an_oracle_is_trained_and_asked_by_what_it_sees(
+    root: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    sees: str,
+    contexts: set[str],
+) -> None:
+    talk = [sample("a", ("which one?", "the red one")), sample("b")]  # the second says nothing
+    write_invig(talk, tmp_path / "invig", split="train")
+    write_invig(talk, tmp_path / "invig", split="test")
+    taught: list[Any] = []
+    real = DialoguePictures.queries
+
+    def queries(self: DialoguePictures, item: InvigSample) -> Any:
+        found = real(self, item)
+        taught.extend(found)
+        return found
+
+    monkeypatch.setattr(DialoguePictures, "queries", queries)
+    out = tmp_path / "oracle"
+    words = ["train", "oracle", "--model", root / "model", "--out", out, "--run", tmp_path / "run"]
+    words += ["--data", "tabletop", "invig", "--tabletop", root / "scenes", "--steps", 2]
+    words += ["--invig", tmp_path / "invig", "--batch", 2, "--device", "cpu", "--sees", sees]
+    assert main([str(word) for word in words]) == 0
+    assert {query.instruction for query in taught} == {"user"}
+    assert {query.context for query in taught} == contexts
+    assert json.loads((out / "oracle.json").read_text())["sees"] == sees
+    shared = ["eval", "dialogue", "--data", "invig", "--source", str(tmp_path / "invig"), "--json"]
+    shared += ["--model", str(root / "model"), "--oracle", str(out), "--device", "cpu"]
+    capsys.readouterr()
+    assert main([*shared, "--task", "vqa"]) == 0
+    assert json.loads(capsys.readouterr().out)["n"] == 1
+    assert main([*shared, "--task", "ivg"]) == 2
+    assert f"the oracle sees the {sees} and no box" in capsys.readouterr().err
+
+
 def test_the_papers_choice_among_true_boxes_stands_beside_ours() -> None:
     found = grounding_summary([{"id": "a", "dropped": 0, "iou": 0.5, "iou_chosen": 1.0}])
     assert "paper" not in task_table("vg", found, markdown=False)
@@ -390,6 +538,9 @@ class FakeOracle:
 
     def __init__(self, *_: object) -> None:
         self.asked.clear()
+
+    def require_box(self) -> None:
+        """It sees the box."""
 
     def answer(
         self, _features: object, codes: Codes, _context: str, others: Any, rationality: float

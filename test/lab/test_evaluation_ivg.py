@@ -23,8 +23,8 @@ from clue_ros.engine import Clue
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.lab.data.invig import InvigSample, reveal_pairs
 from clue_ros.lab.data.it2p import load_it2p
+from clue_ros.lab.evaluation.dialogue_curves import LEVELS
 from clue_ros.lab.evaluation.table3_guesser import (
-    CURVE,
     Guess,
     GuesserOptions,
     TargetDialogue,
@@ -157,8 +157,8 @@ def test_the_summary_by_hand() -> None:
     assert whole["center"] == 0.75
     assert whole["n"] == 4
     assert "near_20px" not in whole
-    expected = dict.fromkeys(map(str, CURVE), 0.25)
-    expected |= {"0.1": 0.75, "0.2": 0.75, "0.3": 0.75, "0.4": 0.75, "0.5": 0.5}
+    expected = dict.fromkeys(map(str, LEVELS), 0.25)
+    expected |= {"0.1": 0.75, "0.2": 0.75, "0.3": 0.75, "0.4": 0.75, "0.5": 0.5, "1.0": 0}
     assert whole["curve"] == expected
     assert list(result["by_questions"]) == ["0", "1", "2"]
     assert [part["accuracy"] for part in result["by_questions"].values()] == [1.0, 0.5, 0.0]
@@ -280,7 +280,7 @@ def test_the_command_prints_one_json_object(
     result = json.loads(capsys.readouterr().out)
     assert (result["data"], result["split"]) == ("invig", "test")
     assert result["guesser"]["n"] == 3
-    assert list(result["guesser"]["curve"]) == [str(level) for level in CURVE]
+    assert list(result["guesser"]["curve"]) == [str(level) for level in LEVELS]
     assert sum(part["n"] for part in result["by_questions"].values()) == 3
     assert result["asker"]["n"] == 5
     rows = [json.loads(line) for line in records.read_text("utf-8").splitlines()]

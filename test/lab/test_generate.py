@@ -48,7 +48,13 @@ from clue_ros.lab.generation.machine import (
     Outcome,
     Picture,
 )
-from clue_ros.lab.generation.rephrase import Rephraser, is_same
+from clue_ros.lab.generation.rephrase import (
+    DEFAULT_PERSONAS,
+    Personas,
+    Rephraser,
+    is_same,
+    read_personas,
+)
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
 from clue_ros.model.location_tokens import Codes, encode_box
@@ -99,6 +105,7 @@ def machine(
     *,
     answers: Callable[[str], str] = lambda question: f"about {question}",
     rephrase: Rephraser | None = None,
+    personas: Personas | None = None,
     **settings: Any,
 ) -> DialogueMachine:
     """A machine about a picture with a cup on the left and one on the right."""
@@ -109,6 +116,7 @@ def machine(
         lambda case: ("take the cup", ()),
         lambda case, request: answers,
         rephrase,
+        personas,
     )
     return DialogueMachine(parts, MachineSettings(**{"per_image": 2, **settings}))
 
@@ -241,6 +249,30 @@ def test_the_original_stays_where_the_language_model_changes_the_meaning() -> No
     outcome = talk(machine(["which?"], sure_with("which"), rephrase=rephrase))
     assert outcome.refs[0]["dialog"] == [["", "Grab the cup"], ["what?!", "about which?"]]
     assert (rephrase.tried, rephrase.changed, rephrase.refused) == (3, 2, 1)
+
+
+def test_the_person_of_a_dialogue_talks_as_a_persona(tmp_path: Path) -> None:
+    personas = read_personas(DEFAULT_PERSONAS)
+    drawn = {personas.draw(np.random.default_rng(seed)) for seed in range(40)}
+    assert len(drawn) > 20, "any combination"
+    prompts: list[str] = []
+
+    def say(prompt: str) -> str:
+        prompts.append(prompt)
+        return prompt.splitlines()[-1].replace("take", "grab")
+
+    made = machine(["which?"], sure_with("which"), rephrase=Rephraser(say), personas=personas)
+    (ref, *_) = talk(made).refs
+    request, question, answer, *_ = prompts
+    assert request.startswith(ref["persona"])
+    assert answer.startswith(ref["persona"])
+    assert question.startswith("Write this sentence"), "the robot is nobody"
+    assert "grab" in ref["dialog"][0][1]
+    (tmp_path / "own.json").write_text('{"personality": ["calm"], "vocation": ["cook"]}')
+    with pytest.raises(ClueError, match=r"own\.json must have a list of words for each of"):
+        read_personas(tmp_path / "own.json")
+    with pytest.raises(ClueError, match="cannot read the personas"):
+        read_personas(tmp_path / "none.json")
 
 
 def saying(said: str, _prompt: str) -> str:
@@ -505,6 +537,7 @@ def test_the_command_with_a_model_an_oracle_and_a_language_model(
     llm = write_random_language_model(tmp_path / "llm")
     words = ["data", "generate", f"tabletop:{tmp_path / 'scenes'}", "--out", str(tmp_path / "out")]
     words += ["--model", str(model), "--device", "cpu", "--min-iou", "0", "--rephrase", str(llm)]
+    words += ["--personas", "default"]
     assert main(words) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["pictures"] == 3
@@ -512,11 +545,15 @@ def test_the_command_with_a_model_an_oracle_and_a_language_model(
     assert told["dialogues"] > 0
     assert told["sentences"]["asked to rephrase"] >= told["dialogues"]
     assert len(load_invig(tmp_path / "out").samples) == told["dialogues"]
+    (file,) = (tmp_path / "out").glob("train*.jsonl")
+    rows = map(json.loads, file.read_text().splitlines())
+    assert all("You are a " in ref["persona"] for row in rows for ref in row["ref_list"])
     for more, reason in (
         ([str(photographs)], "photographs need --oracle"),
         ([str(photographs), f"tabletop:{tmp_path}"], "one command for each"),
         ([f"tabletop:{tmp_path}", "--describe", "oracle"], "needs --oracle"),
         ([f"tabletop:{tmp_path}", "--shard", "1"], "they begin at 0"),
+        ([f"tabletop:{tmp_path}", "--personas", "default"], "--personas needs --rephrase"),
         ([f"tabletop:{tmp_path / 'nowhere'}"], "no scenes of world"),
     ):
         assert main(["data", "generate", *more, "--out", str(tmp_path / "other")]) == 2

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from clue_ros.dialogue.types import Dialogue
+from clue_ros.dialogue.types import Box, Dialogue
 from clue_ros.errors import BadImageError
 from clue_ros.lab.data.invig import InvigError, InvigSample, load_invig, reveal_pairs, write_invig
 
@@ -112,6 +112,36 @@ def test_the_authors_json_lines(tmp_path: Path) -> None:
         (("ball or cylinder?", "cylinder"),),
     )
     assert sample.box == pytest.approx((96 / 320, 134 / 240, 150 / 320, 185 / 240))
+    assert sample.others == ()
+
+
+def test_a_dialogue_may_have_several_targets(tmp_path: Path) -> None:
+    shutil.copytree(OLD / "images", tmp_path / "images")
+    boxes = [[96, 134, 150, 185], [16, 24, 160, 120], [96, 134, 150, 185]]
+    row: dict[str, Any] = {
+        "filename": "table-04.jpg", "width": 320, "height": 240, "id": 7,
+        "ann": {"ref_exp": "the yellow ones", "questions": [], "answers": [], "ref_bboxes": boxes},
+    }  # fmt: skip
+    path = tmp_path / "test.jsonl"
+    path.write_text(json.dumps(row) + "\n")
+    (sample,) = load_invig(tmp_path, split="test").samples
+    assert sample.box == pytest.approx((96 / 320, 134 / 240, 150 / 320, 185 / 240))
+    (other,) = sample.others
+    assert other == pytest.approx((0.05, 0.1, 0.5, 0.5))
+    assert sample.iou(Box(0.05, 0.1, 0.5, 0.5)) == pytest.approx(1)
+    last = [target for _, target in reveal_pairs(sample)]
+    assert last == ["<loc0571><loc0307><loc0789><loc0480>", "<loc0102><loc0051><loc0512><loc0512>"]
+    write_invig([sample], tmp_path / "out", split="test")
+    (again,) = load_invig(tmp_path / "out").samples
+    assert (again.box, again.others) == (sample.box, sample.others)
+    row["ann"]["ref_bboxes"] = [boxes[0], [0, 0, 999, 999]]
+    path.write_text(json.dumps(row) + "\n")
+    with pytest.raises(InvigError, match="lies outside the 320x240 image"):
+        load_invig(tmp_path, split="test")
+    row["ann"]["ref_bboxes"] = []
+    path.write_text(json.dumps(row) + "\n")
+    with pytest.raises(InvigError, match=r"ref_bboxes is \[\], want a list of boxes"):
+        load_invig(tmp_path, split="test")
 
 
 def test_ref_list_as_columns_of_lists(folder: Callable[..., Path]) -> None:

@@ -300,6 +300,10 @@ def test_dialogues_are_revealed_step_by_step(root: Path) -> None:
     assert [q.ambiguous for q in queries] == [True, True, False]
     assert queries[-1].suffix == "<loc0205><loc0102><loc0921><loc0512>"
     assert {q.meant for q in queries} == {()}
+    both = dialogue_queries(replace(sample, others=((0.0, 0.0, 0.5, 0.5),)))
+    assert both[:-1] == queries, "each target is learned, after the whole dialogue"
+    assert (both[-1].context, both[-1].ambiguous) == (queries[-1].context, False)
+    assert both[-1].suffix == "<loc0000><loc0000><loc0512><loc0512>"
 
 
 def test_every_epoch_holds_each_dialogue_once_in_another_order() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from chat_server import chat_server
 from drawn_scenes import draw_scene
+from PIL import Image
+from safetensors.torch import load_file
 from tiny_language_model import write_random_language_model
 from tiny_model import write_random_model
 
@@ -99,8 +103,11 @@ def test_training_goes_on_where_it_stopped_and_the_adapter_is_measured(
     adapter = json.loads((out / "adapter_config.json").read_text())
     assert set(adapter["target_modules"]) >= {"q_proj", "down_proj", "lm_head"}
     measured = ["eval", "rec", "--simulated", str(scenes), "--language-model", str(out),
-                "--per-picture", "3", "--orders", "1", "--device", "cpu", "--json"]  # fmt: skip
+                "--per-picture", "3", "--orders", "1", "--device", "cpu", "--json",
+                "--figures", str(tmp_path / "figures")]  # fmt: skip
     assert main(measured) == 0
+    with Image.open(tmp_path / "figures" / "simulated.png") as figure:
+        assert figure.width > 2 * figure.height
     rows = json.loads(capsys.readouterr().out.splitlines()[-1])["simulated"]
     assert set(rows) == {"detector alone", "rules", str(out)}
     assert 0 <= rows["rules"]["P@1"] <= rows["rules"]["best possible"] <= 1
@@ -110,6 +117,59 @@ def test_training_goes_on_where_it_stopped_and_the_adapter_is_measured(
     assert main([*measured, "--candidates", "python:test_training_wrapper:listed"]) == 0
     rows = json.loads(capsys.readouterr().out.splitlines()[-1])["simulated"]
     assert f"{out}, transfer" in rows, "boxes of a source that training had not"
+
+
+@pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="needs bitsandbytes: scripts/test")
+def test_an_adapter_is_trained_and_measured_on_an_nf4_base_on_a_cpu(
+    scenes: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base, out = write_random_language_model(tmp_path / "lm", width=64), tmp_path / "adapter"
+    shared = ["--simulated", str(scenes), "--language-model"]
+    shared += [str(base), "--device", "cpu", "--quantization", "nf4", "--per-picture", "2"]
+    command = ["train", "wrapper", *shared, "--out", str(out), "--rank", "2", "--steps", "2"]
+    assert main([*command, "--style", "centers", "--batch", "1", "--dropout", "0"]) == 0
+    weights = load_file(out / "adapter_model.safetensors")
+    assert any(bool(weights[name].any()) for name in weights if "lora_B" in name), "it learned"
+    shared[3] = str(out)
+    assert main(["eval", "rec", *shared, "--limit", "3", "--dialogues", "0", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out.splitlines()[-1])["simulated"]
+    assert rows[str(out)]["n"] == 3
+
+
+def test_a_server_is_measured_beside_the_others(
+    scenes: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with chat_server() as url:
+        command = ["eval", "rec", "--simulated", str(scenes), "--language-model", url, "--json"]
+        assert main([*command, "--limit", "3", "--dialogues", "0"]) == 0
+    row = json.loads(capsys.readouterr().out)["simulated"][url]
+    answers = row["answers"]
+    assert answers["no answer"] == 0
+    assert answers["point"] == 1 or answers["not asked"] == 1
+
+
+def test_groups_stand_in_their_own_order() -> None:
+    row = Row("rules", ("simulated",))
+    values = (("over 20", "over 10", "4 or more"), ("up to 5 words", "2 to 3", "1"))
+    for number, (length, count, alike) in enumerate(values):
+        record: dict[str, Any] = {
+            "clear": True,
+            "asked": False,
+            "right": number == 0,
+            "possible": True,
+        }
+        record |= {"length": length, "listed": count, "alike": alike, "form": "relation"}
+        row.records.append(record | dict.fromkeys(rec.SECONDS, 0.0))
+    found = row.summary()
+    assert list(found["by length"]) == ["up to 5 words", "over 20"]
+    assert found["by number of candidates"] == {
+        "2 to 3": {"P@1": 0.0, "n": 1}, "over 10": {"P@1": 1.0, "n": 1}
+    }  # fmt: skip
+    text = as_text({"simulated": {"rules": found}}, "test", markdown=False)
+    assert "P@1 by number of candidates:" in text
+    assert [line.split() for line in text.splitlines() if "2 to 3" in line] == [
+        ["chooser", "2", "to", "3", "over", "10"]
+    ]
 
 
 def test_an_adapter_names_its_base_as_it_was_given(

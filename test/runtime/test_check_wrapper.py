@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from check_machine import GB, Machine
 from hub_server import SHA, Hub, serve
+from safetensors.torch import load_file
 from tiny_language_model import write_random_language_model
 
 from clue_ros.cli import main
@@ -164,6 +166,10 @@ def test_owlv2_without_scipy_and_a_timm_backbone_without_timm_are_problems(
     report = check(machine, "--candidates", f"owlv2:{tmp_path}")
     assert "package scipy is missing: scripts/install wrapper" in report["problems"][0]
     assert report["versions"]["scipy"] == "not installed"
+    own = {"AutoModelForCausalLM": "modeling_florence2.Florence2ForConditionalGeneration"}
+    write_json(tmp_path / "config.json", {"model_type": "florence2", "auto_map": own})
+    report = check(machine, "--candidates", f"florence2:{tmp_path}")
+    assert "code of its own, which is not run: take the same weights" in report["problems"][0]
     write_json(tmp_path / "config.json", {"model_type": "grounding-dino", "use_timm_backbone": 1})
     report = check(machine, "--candidates", f"grounding-dino:{tmp_path}")
     assert "needs timm" in report["problems"][0]
@@ -308,6 +314,31 @@ def test_an_adapter_on_the_hub_is_checked_and_loaded_with_its_settings(
     assert report["download"]["bytes"] >= chooser["adapters"] > 0
     assert loaded.settings.threshold == 0.3
     assert "lora" in str(type(loaded.model.base_model)).lower()
+
+
+def test_an_adapter_of_a_bin_file_is_fetched_only_where_there_is_no_other(
+    machine: Machine, folder: Path, tmp_path: Path
+) -> None:
+    write_adapter(tmp_path, folder)
+    path = tmp_path / "adapter_model.safetensors"
+    torch.save(load_file(path), tmp_path / "adapter_model.bin")
+    files = {p.name: p.read_bytes() for p in tmp_path.iterdir() if p.is_file()}
+    both, old = Hub("lab/both", files), Hub("lab/old", {**files})
+    old.files = {name: data for name, data in files.items() if name != path.name}
+    loaded = {}
+    for hub in (both, old):
+        with serve(hub) as server:
+            machine.online(server.url)
+            report = check(machine, "--language-model", hub.name, status=0)
+            loaded[hub.name] = LanguageModel.load(hub.name, device="cpu", dtype="float32")
+            fetched = {name.rsplit("/", 1)[-1] for name in server.requests}
+        names = {file["name"] for file in report["hub"]["repositories"][0]["files"]}
+        wanted, other = ("adapter_model.bin", path.name)[:: -1 if hub is both else 1]
+        assert wanted in names
+        assert wanted in fetched
+        assert other not in names | fetched
+    ones, others = (model.model.state_dict() for model in loaded.values())
+    assert all(torch.equal(ones[name], others[name]) for name in ones)
 
 
 def test_options_of_the_other_model_are_problems(machine: Machine, tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_without_others_or_rationality_an_answer_is_greedy(oracle: tuple[Oracle,
     person, parts = oracle
     model, features = parts.checkpoint, parts.features
     likeliest = person.answer(features, OWN, CONTEXT)
-    prompts = encode_prompts(model.processor, person.instruction(OWN), [CONTEXT])
+    prompts = encode_prompts(model.processor, person.prompt(OWN, CONTEXT)[0], [CONTEXT])
     prefill = read_prompts(parts.engine, features, prompts, ORACLE)
     (said,) = reply_to(parts.engine, model.vocabulary, prefill, "question", max_new_tokens=6)
     assert model.words(said) == likeliest != ""
@@ -149,7 +149,7 @@ def test_each_token_of_a_pragmatic_answer_is_what_whole_sequences_give(
     while len(expected) < 6 and vocabulary.eos not in expected:
         logs = []
         for box in (OWN, *OTHERS):
-            prompt = encode_prompts(processor, person.instruction(box), [CONTEXT])
+            prompt = encode_prompts(processor, person.prompt(box, CONTEXT)[0], [CONTEXT])
             told = np.array([expected], np.int64)
             fills = {
                 "input_ids": told, "attention_mask": np.ones_like(told),
@@ -228,7 +228,7 @@ def test_an_adapter_keeps_the_words_that_it_was_trained_with(
     save_oracle_settings(OracleSettings(5, "left", "right"), tmp_path)
     oracle = Oracle(parts.checkpoint, tmp_path)
     assert ORACLE in parts.engine.adapters
-    assert oracle.instruction((1, 2, 3, 4)) == "left <loc0001><loc0002><loc0003><loc0004>"
+    assert oracle.prompt((1, 2, 3, 4), "")[0] == "left <loc0001><loc0002><loc0003><loc0004>"
     (tmp_path / SETTINGS_FILE).write_text('{"max_new_tokens": 5}')
     assert load_oracle_settings(tmp_path) == OracleSettings(5, "answer", "describe")
     with pytest.warns(ClueWarning, match="same tokens of 'answer' and 'describe'"):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +23,7 @@ from clue_ros.wrapper.language_model import (
     load_settings,
     save_settings,
 )
-from clue_ros.wrapper.prompt import read_answer
+from clue_ros.wrapper.prompt import AnswerKind, read_answer
 
 SIZE = (200, 100)
 
@@ -140,6 +143,7 @@ def test_settings_are_kept_beside_an_adapter(tmp_path: Path) -> None:
         {"order": "shuffled"},
         {"threshold": 2},
         {"scores": "yes"},
+        {"first": 2},
     ],
 )
 def test_wrong_settings_name_their_file(tmp_path: Path, wrong: dict[str, object]) -> None:
@@ -206,3 +210,72 @@ def test_an_adapter_of_others_is_refused_where_it_cannot_be_right(
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
     with pytest.raises(ModelError, match=message):
         LanguageModel.load(tmp_path, device="cpu")
+
+
+def test_boxes_may_be_counted_from_zero(folder: Path) -> None:
+    model = LanguageModel.load(folder, device="cpu", dtype="float32")
+    one = model.choose(model.read(boxes(3), SIZE), "the mug")
+    model.settings = WrapperSettings(first=0)
+    listing = model.read(boxes(3), SIZE)
+    other = model.choose(listing, "the mug")
+    assert "* In box 0: 'mug'" in listing.lines
+    assert "box 3" not in listing.lines
+    assert sum((*other.probabilities, other.ask, other.none)) == pytest.approx(1, abs=1e-5)
+    assert other.probabilities != one.probabilities
+    assert other.answer.indices == read_answer(other.text, 3, first=0).indices
+    assert read_answer("0", 3, first=0).indices == (0,)
+    assert read_answer("3", 3, first=0).kind is AnswerKind.OUT_OF_RANGE
+
+
+class Planted:
+    """What pickle would run where it is loaded without care."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """See pickle."""
+        return Path.touch, (Path(tempfile.gettempdir()) / "planted",)
+
+
+def test_an_adapter_of_a_bin_file_is_read_as_tensors_alone(folder: Path, tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+    from safetensors.torch import load_file
+
+    torch.manual_seed(0)
+    base = LanguageModel.load(folder, device="cpu").model
+    config = LoraConfig(r=2, target_modules=["q_proj", "lm_head"], init_lora_weights="gaussian")
+    adapter = get_peft_model(base, config)
+    adapter.peft_config["default"].base_model_name_or_path = str(folder)
+    for weights in adapter.parameters():
+        weights.data += 0.01 * weights.requires_grad
+    adapter.save_pretrained(tmp_path)
+    before = LanguageModel.load(tmp_path, device="cpu", dtype="float32")
+    tensors = tmp_path / "adapter_model.safetensors"
+    content, pickled = load_file(tensors), tmp_path / "adapter_model.bin"
+    torch.save(content, pickled)
+    tensors.unlink()
+    after = LanguageModel.load(tmp_path, device="cpu", dtype="float32")
+    ones, others = (
+        model.choose(model.read(boxes(3), SIZE), "the mug") for model in (before, after)
+    )
+    assert ones == others
+    assert ones != (plain := LanguageModel.load(folder, device="cpu", dtype="float32")).choose(
+        plain.read(boxes(3), SIZE), "the mug"
+    )
+    for wrong in ({**content, "x": Planted()}, [1], {"x": torch.ones(1, dtype=torch.int8)}):
+        torch.save(wrong, pickled)
+        with pytest.raises(ModelError, match=r"adapter_model\.bin is not loaded"):
+            LanguageModel.load(tmp_path, device="cpu")
+    assert not (Path(tempfile.gettempdir()) / "planted").exists()
+
+
+@pytest.mark.skipif(find_spec("bitsandbytes") is None, reason="needs bitsandbytes: scripts/test")
+@pytest.mark.parametrize("quantization", ["int8", "nf4"])
+def test_a_quantized_language_model_chooses_on_a_cpu(tmp_path: Path, quantization: str) -> None:
+    write_random_language_model(tmp_path, width=64)
+    whole = LanguageModel.load(tmp_path, device="cpu", dtype="float32")
+    small = LanguageModel.load(tmp_path, device="cpu", dtype="float32", quantization=quantization)
+    kinds = {type(module).__name__ for module in small.model.modules()}
+    assert ("Linear4bit" if quantization == "nf4" else "Linear8bitLt") in kinds
+    assert small.memory_bytes() < whole.memory_bytes()
+    ones, others = (model.choose(model.read(boxes(3), SIZE), "the mug") for model in (whole, small))
+    assert others.probabilities == pytest.approx(ones.probabilities, abs=0.05)
+    assert others.probabilities != ones.probabilities

@@ -1,13 +1,15 @@
-"""Where candidates come from: files, functions, the base, Grounding DINO and OWLv2.
+"""Where candidates come from: files, functions, the base, Grounding DINO, OWLv2 and Florence-2.
 
-The two detectors are transformers' real classes at tiny sizes with RANDOM weights.
+The three detectors are transformers' real classes at tiny sizes with RANDOM weights.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.nouns import nouns_of
 from clue_ros.dialogue.types import Box, Dialogue, Turn
 from clue_ros.errors import ModelError
-from clue_ros.wrapper.detectors import OpenVocabularyDetector
+from clue_ros.wrapper.detectors import Florence2, OpenVocabularyDetector, load_detector
 from clue_ros.wrapper.sources import (
     CallableSource,
     Faults,
@@ -222,7 +224,8 @@ Parts = tuple[Any, Any, str]  # a model with random weights, its processor, its 
 
 
 def detector_of(make: Callable[[], Parts]) -> OpenVocabularyDetector:
-    return OpenVocabularyDetector(*make(), threshold=0.0)
+    kind = Florence2 if make is florence else OpenVocabularyDetector
+    return kind(*make(), threshold=0.0)
 
 
 def dino() -> Parts:
@@ -292,6 +295,115 @@ def owl() -> Parts:
     return model, Owlv2Processor(images, tokenizer), "owlv2"
 
 
+FLORENCE_WORDS = ["<pad>", "<s>", "</s>", "<unk>", "<image>", "<poly>", "</poly>", *WORDS[5:],
+                  *(f"<loc_{n}>" for n in range(1000))]  # fmt: skip
+
+
+def florence() -> Parts:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import (
+        BartConfig,
+        CLIPImageProcessorPil,
+        Florence2Config,
+        Florence2ForConditionalGeneration,
+        Florence2Processor,
+        Florence2VisionConfig,
+        PreTrainedTokenizerFast,
+    )
+
+    vocabulary = {word: n for n, word in enumerate(FLORENCE_WORDS)}
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=words, pad_token="<pad>", bos_token="<s>", eos_token="</s>",
+        unk_token="<unk>", extra_special_tokens={"image_token": "<image>"},
+    )  # fmt: skip
+    size = {"height": 64, "width": 64}
+    images = CLIPImageProcessorPil(size=size, crop_size=size, do_center_crop=False)
+    images.image_seq_length = 2 * 2 + 1
+    vision = Florence2VisionConfig(
+        depths=(1, 1, 1, 1), embed_dim=(8, 8, 8, 16), num_heads=(1, 1, 1, 1), projection_dim=16,
+        num_groups=(1, 1, 1, 1), window_size=4, drop_path_rate=0.0,
+    )  # fmt: skip
+    text = BartConfig(
+        vocab_size=len(FLORENCE_WORDS), d_model=16, encoder_layers=1, decoder_layers=1,
+        encoder_attention_heads=2, decoder_attention_heads=2, encoder_ffn_dim=16,
+        decoder_ffn_dim=16, max_position_embeddings=64, pad_token_id=0, bos_token_id=1,
+        eos_token_id=2, decoder_start_token_id=2, forced_eos_token_id=None,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    model = Florence2ForConditionalGeneration(
+        Florence2Config(text_config=text, vision_config=vision, image_token_id=4)
+    )
+    return model, Florence2Processor(images, tokenizer), "florence2"
+
+
+class Listening:
+    """A processor that keeps the texts that it is given."""
+
+    def __init__(self, processor: Any) -> None:
+        self.tokenizer, self.asked = processor.tokenizer, list[str]()
+        self._processor = processor
+
+    def __call__(self, *, text: list[str], **settings: Any) -> Any:
+        """See Florence2Processor."""
+        self.asked += text
+        return self._processor(text=text, **settings)
+
+
+def florence_that_says(*said: str) -> tuple[Florence2, Listening]:
+    """One whose generation is given: the words that it writes, for each of its prompts."""
+    model, processor, kind = florence()
+    listening = Listening(processor)
+    vocabulary = {word: n for n, word in enumerate(FLORENCE_WORDS)}
+    rows = [[vocabulary[word] for word in text.split()] for text in said]
+    longest = max(map(len, rows))
+    padded = torch.tensor([[2, *row, *[0] * (longest - len(row))] for row in rows])
+    scores = torch.zeros(longest, len(rows), len(FLORENCE_WORDS))
+    for step in range(longest):
+        scores[step, range(len(rows)), padded[:, step + 1]] = 10.0
+    model.generate = lambda **inputs: SimpleNamespace(sequences=padded, scores=tuple(scores))
+    return Florence2(model, listening, kind), listening
+
+
+def test_florence_2_is_asked_for_each_noun_and_for_all_and_its_text_is_read() -> None:
+    locations = "<loc_{}> <loc_{}> <loc_{}> <loc_{}>".format
+    left, right = locations(100, 200, 299, 499), locations(500, 0, 999, 999)
+    detector, processor = florence_that_says(
+        f"<s> mug {left} {right} </s>",
+        f"plate <poly> {left} </poly> plate {locations(900, 10, 100, 20)} </s>",
+        f"a mug {left} plate {locations(0, 500, 99, 999)} <loc_3> </s>",
+    )
+    found = detector.find(IMAGE, ("mug", "plate"))
+    each, all_of_them = "<OPEN_VOCABULARY_DETECTION>", "<CAPTION_TO_PHRASE_GROUNDING>"
+    assert processor.asked == [f"{each}mug", f"{each}plate", f"{all_of_them}mug, plate"]
+    assert [c.label for c in found] == ["mug", "mug", "plate"]
+    corners = [c.box.as_list() for c in found]
+    assert corners[0] == pytest.approx([10.05, 12.03, 29.95, 29.97])
+    assert corners[1] == pytest.approx([50.05, 0.03, 99.95, 59.97])
+    assert corners[2] == pytest.approx([0.05, 30.03, 9.95, 59.97])
+    chance = math.exp(10) / (math.exp(10) + len(FLORENCE_WORDS) - 1)
+    assert [c.score for c in found] == pytest.approx([chance] * 3, abs=1e-4)
+    assert detector.find(IMAGE, ()) == []
+
+
+def test_florence_2_with_random_weights_generates_and_gives_sound_boxes(tmp_path: Path) -> None:
+    model, processor, kind = florence()
+    model.half().save_pretrained(tmp_path)
+    processor.save_pretrained(tmp_path)
+    source = open_source(f"{kind}:{tmp_path}", device="cpu")
+    assert source.open_vocabulary
+    wide = np.random.default_rng(0).integers(0, 255, (60, 120, 3), dtype=np.uint8)
+    for found in source.find(wide, ("mug", "plate")):
+        assert 0 <= found.box.x_min < found.box.x_max <= 120
+        assert 0 < found.score <= 1
+    config = json.loads((tmp_path / "config.json").read_text())
+    own = {"AutoModelForCausalLM": "modeling_florence2.Florence2ForConditionalGeneration"}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "auto_map": own}))
+    with pytest.raises(ModelError, match=r"code of its own.*florence-community"):
+        open_source(f"{kind}:{tmp_path}", device="cpu")
+
+
 def test_a_detector_of_sizes_that_no_model_has_is_refused_before_it_is_built(
     tmp_path: Path,
 ) -> None:
@@ -299,7 +411,7 @@ def test_a_detector_of_sizes_that_no_model_has_is_refused_before_it_is_built(
     config = {"model_type": "grounding-dino", "backbone_config": sizes}
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ModelError, match=r"depths is \[2, 1000000000\], want 0 to 1000"):
-        OpenVocabularyDetector.load(tmp_path, "grounding-dino", device="cpu")
+        load_detector(tmp_path, "grounding-dino", device="cpu")
 
 
 @pytest.mark.parametrize(("make", "boxes"), [(dino, 7), (owl, 16)])

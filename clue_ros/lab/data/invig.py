@@ -39,7 +39,7 @@ from clue_ros.lab.data.invig_layouts import (
     Exchanges,
     LayoutReader,
     Spoken,
-    entry_box,
+    entry_boxes,
     entry_objects,
     entry_size,
     name_of,
@@ -76,12 +76,13 @@ _TOKEN_LIKE = re.compile(r"<(?=[^<>\s]+>)")
 
 @dataclass(frozen=True)
 class InvigSample:
-    """One dialogue about one object of one photograph.
+    """One dialogue about one object of a photograph, or about several of which any will do.
 
     load: the photograph, uint8 RGB (H, W, 3); raises BadImageError. request: the person's first
     words. exchanges: (question of the robot, answer of the person), in order. box: the object,
     (x_min, y_min, x_max, y_max) as fractions 0..1 of the image. category: "" where unknown.
-    objects: boxes of all objects, in GuessWhat?! alone. All texts are cleaned
+    objects: boxes of all objects, in GuessWhat?! alone. others: further targets beside `box`. All
+    texts are cleaned
     (`clue_ros.dialogue.types.clean_text`); special tokens in them are data.
     """
 
@@ -93,6 +94,16 @@ class InvigSample:
     box: Fractions
     category: str = ""
     objects: tuple[Fractions, ...] = ()
+    others: tuple[Fractions, ...] = ()
+
+    @property
+    def targets(self) -> tuple[Box, ...]:
+        """The boxes that are right, in fractions."""
+        return tuple(Box(*box) for box in (self.box, *self.others))
+
+    def iou(self, box: Box) -> float:
+        """The IoU of a box in fractions with the target that it fits best."""
+        return max(box.iou(target) for target in self.targets)
 
     def dialogue(self) -> Dialogue:
         """The whole dialogue as it was spoken."""
@@ -201,15 +212,17 @@ class InvigIndex(Sequence[InvigSample]):
             size = entry_size(entry, picture)
             assert size is not None
             spoken = self._spoken(entry)
+            target, *others = entry_boxes(entry, size)
             return InvigSample(
                 id=entry.id,
                 image_id=entry.image_id,
                 load=picture.load,
                 request=spoken.request,
                 exchanges=spoken.exchanges,
-                box=entry_box(entry, size),
+                box=target,
                 category=name_of(entry.category) or "",
                 objects=tuple(box for _, box in entry_objects(entry, size)),
+                others=tuple(others),
             )
         except (BadRow, ClueError) as error:
             raise InvigError(f"{entry.id}: {error}") from None
@@ -368,7 +381,7 @@ def read_entries(
                 spoken = read_dialog(entry.dialogs.get(DIALOG_FIELDS[language]), language)
                 size = entry_size(entry)
                 if size is not None:
-                    entry_box(entry, size)
+                    entry_boxes(entry, size)
             except (BadRow, ClueError) as error:
                 problem(f"{entry.id}: {error}")
             else:
@@ -418,8 +431,9 @@ def reveal_pairs(sample: InvigSample) -> tuple[tuple[str, str], ...]:
     """The training pairs of section III-A, by cumulative reveal of the dialogue.
 
     (C(0), R1), (C(1), R2), ..., (C(K), "<locY1><locX1><locY2><locX2>"), the contexts as
-    `Dialogue.context` writes them. Text that looks like a token in a question is taken apart, since
-    a suffix is tokenised with its tokens: `<loc0001>` becomes `< loc0001>`, as in any prefix.
+    `Dialogue.context` writes them; the last one once for each target. Text that looks like a token
+    in a question is taken apart, since a suffix is tokenised with its tokens: `<loc0001>` becomes
+    `< loc0001>`, as in any prefix.
     """
     dialogue = Dialogue(sample.request)
     pairs = []
@@ -427,8 +441,8 @@ def reveal_pairs(sample: InvigSample) -> tuple[tuple[str, str], ...]:
         pairs.append((dialogue.context(), without_tokens(question)))
         dialogue.add_question(question)
         dialogue.add_answer(answer)
-    codes = encode_box(Box(*sample.box), 1, 1)
-    return (*pairs, (dialogue.context(), to_text(codes)))
+    context = dialogue.context()
+    return (*pairs, *((context, to_text(encode_box(box, 1, 1))) for box in sample.targets))
 
 
 def without_tokens(text: str) -> str:
@@ -475,8 +489,9 @@ def write_invig(
 def _ref(sample: InvigSample) -> dict[str, object]:
     """A dialogue as the authors' files have it: the robot first, no words before the request."""
     dialog = [["", sample.request], *map(list, sample.exchanges)]
+    boxes = (sample.box, *sample.others)
     return {
-        "bbox": list(sample.box),
+        "bbox": [*map(list, boxes)] if sample.others else list(sample.box),
         "category": sample.category,
         "dialog": dialog,
         "dialog_cn": [],

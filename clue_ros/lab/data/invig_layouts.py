@@ -33,7 +33,8 @@ class Entry:
 
     where: file and row. picture: a name, bytes, a PIL picture, or a mapping of these. size: (width,
     height) as the row gives it, None where only the picture tells. pixels: whether the layout has
-    boxes in pixels; else in fractions of the image. dialogs: holds `dialog` and `dialog_cn`.
+    boxes in pixels; else in fractions of the image. bbox: of the target, or a list of several.
+    dialogs: holds `dialog` and `dialog_cn`.
     objects: category and box of every object, where the layout lists them.
     """
 
@@ -146,9 +147,8 @@ def _json_line(row: Mapping[str, Any], where: str) -> Entry:
     if not isinstance(asked, list) or not isinstance(said, list) or len(asked) != len(said):
         raise BadRow("questions and answers are no lists of the same length")
     boxes = ann.get("ref_bboxes")
-    if not isinstance(boxes, list) or len(boxes) != 1:
-        count = len(boxes) if isinstance(boxes, list) else "no list of"
-        raise BadRow(f"ref_bboxes has {count} boxes, want exactly one")
+    if not isinstance(boxes, list) or not boxes:
+        raise BadRow(f"ref_bboxes is {boxes!r:.20}, want a list of boxes")
     name = row.get("filename")
     return Entry(
         id=_row_id(row, where),
@@ -157,7 +157,7 @@ def _json_line(row: Mapping[str, Any], where: str) -> Entry:
         picture=name,
         size=(row.get("width"), row.get("height")),
         pixels=True,
-        bbox=boxes[0],
+        bbox=boxes,
         category=row.get("label"),
         dialogs={"dialog": [["", request], *zip(asked, said, strict=True)]},
     )
@@ -293,9 +293,15 @@ def entry_size(entry: Entry, picture: Picture | None = None) -> Size | None:
     return width, height
 
 
-def entry_box(entry: Entry, size: Size) -> Fractions:
-    """The entry's box as fractions, clipped to the image. Raises BadRow where it is none in it."""
-    return _fractions(entry, entry.bbox, size)
+def entry_boxes(entry: Entry, size: Size) -> tuple[Fractions, ...]:
+    """The targets' boxes as fractions, clipped to the image, each once.
+
+    Raises BadRow where one is no box in it.
+    """
+    value = entry.bbox
+    several = isinstance(value, (list, tuple)) and value and isinstance(value[0], (list, tuple))
+    boxes = [_fractions(entry, box, size) for box in (value if several else [value])]
+    return tuple(dict.fromkeys(boxes))
 
 
 def entry_objects(entry: Entry, size: Size) -> tuple[tuple[str, Fractions], ...]:

@@ -156,6 +156,9 @@ def episode_items(folder: str | Path, *, unreviewed: bool = False) -> ReferringD
 def _from_invig(data: Invig) -> ReferringData:
     out = ReferringData(problems=list(data.problems))
     for sample in data.samples:
+        if sample.others:
+            out.problems.append(f"{sample.id}: several targets, and the wrapper points at one")
+            continue
         picture = ReferringPicture(sample.image_id, sample.load)
         turns = sample.dialogue().turns
         out.items.append(ReferringItem(picture, turns, (Box(*sample.box),)))

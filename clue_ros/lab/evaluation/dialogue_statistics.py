@@ -25,10 +25,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from tqdm import tqdm
 
 from clue_ros.dialogue.episodes import episode_files
@@ -41,7 +44,7 @@ from clue_ros.lab.data.invig_layouts import (
     DIALOG_FIELDS,
     GUESSWHAT_REQUEST,
     STATUSES,
-    entry_box,
+    entry_boxes,
     entry_size,
     name_of,
 )
@@ -59,6 +62,7 @@ from clue_ros.lab.report import (
 )
 from clue_ros.lab.simulator.shards import SPLITS, list_shards, read_shard
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
+from clue_ros.requirements import missing
 
 KINDS = ("invig", "guesswhat", "episodes", "tabletop")
 ROLES = ("request", "question", "answer")
@@ -66,7 +70,8 @@ QUESTION_TYPES = ("which", "choice", "confirm", "thanks", "other")
 """which: open ("which one?", "what color?"). choice: "the red one or the blue one?". confirm: can
 be answered by yes or no. thanks: ends the dialogue ("ok, here you are")."""
 AREA_BINS = 20
-_SHOWN = 10  # problems, and words of a turn
+_SHOWN = 10  # problems, and categories
+_WORDS = 60  # of a turn
 _TURNS = 10  # turns that are told apart; later ones count as the last
 _LONG = 40  # words of a sentence, from which on lengths are one bin
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[\u4e00-\u9fff]")
@@ -124,8 +129,8 @@ class DialogueFacts:
     """What is counted of one dialogue.
 
     picture: a name, the same for dialogues about the same picture. request: "" where nobody said
-    one. objects: of the picture, None where it is another's turn to say. area: of the target's box
-    as a share of the picture, None where unknown. categories: of the objects, where known; those of
+    one. objects: of the picture, None where only targets are known. areas: of the targets' boxes as
+    shares of the picture, none where unknown. categories: of the objects, where known; those of
     the target alone where objects is None.
     """
 
@@ -133,7 +138,7 @@ class DialogueFacts:
     request: str
     exchanges: tuple[tuple[str, str], ...]
     objects: int | None
-    area: float | None
+    areas: tuple[float, ...]
     categories: tuple[str, ...] = ()
 
 
@@ -200,10 +205,10 @@ class Statistics:
         if facts.objects is not None:
             self._objects[picture] = facts.objects
         else:
-            self._objects[picture] = self._objects.get(picture, 0) + 1
-        if facts.area is not None:
-            self.areas[min(AREA_BINS - 1, int(facts.area * AREA_BINS))] += 1
-            self.small += facts.area < 0.05
+            self._objects[picture] = self._objects.get(picture, 0) + max(1, len(facts.areas))
+        for area in facts.areas:
+            self.areas[min(AREA_BINS - 1, int(area * AREA_BINS))] += 1
+            self.small += area < 0.05
         self.rounds[len(facts.exchanges)] += 1
         if facts.request:
             self._sentence("request", 0, facts.request)
@@ -268,7 +273,7 @@ class Statistics:
                     "turn": turn,
                     "n": self.sentences[role, turn],
                     "spatial": _share(self.spatial[role, turn], self.sentences[role, turn]),
-                    "words": dict(self.words[role, turn].most_common(_SHOWN)),
+                    "words": dict(self.words[role, turn].most_common(_WORDS)),
                 }
                 for role, turn in sorted(self.words, key=lambda key: (key[1], ROLES.index(key[0])))
             ],
@@ -342,18 +347,18 @@ def _published(
     games = STATUSES if options.games == "all" else STATUSES[:1]
     entries = read_entries(rows, name, options.language, problem, games=games)
     for row, _, entry, spoken in entries:
-        area = None
+        areas: tuple[float, ...] = ()
         try:
             size = entry_size(entry)
             if size is None:
                 size = find_picture(entry.picture, row.folder).size
-            area = Box(*entry_box(entry, size)).area
+            areas = tuple(Box(*box).area for box in entry_boxes(entry, size))
         except (BadRow, ClueError) as error:
             problem(f"{entry.id}: box not counted: {error}")
         request = "" if spoken.request == GUESSWHAT_REQUEST else spoken.request
         objects = len(entry.objects) or None
         named = [c for c, _ in entry.objects] or [name_of(entry.category) or ""]
-        yield DialogueFacts(entry.image_id, request, spoken.exchanges, objects, area, tuple(named))
+        yield DialogueFacts(entry.image_id, request, spoken.exchanges, objects, areas, tuple(named))
 
 
 def _simulated(folder: Path, options: StatsOptions) -> Iterator[DialogueFacts]:
@@ -379,9 +384,8 @@ def _simulated(folder: Path, options: StatsOptions) -> Iterator[DialogueFacts]:
 
 
 def _facts(sample: InvigSample, kinds: tuple[str, ...]) -> DialogueFacts:
-    area = Box(*sample.box).area
     told = sample.image_id, sample.request, sample.exchanges
-    return DialogueFacts(*told, len(kinds), area, kinds)
+    return DialogueFacts(*told, len(kinds), (Box(*sample.box).area,), kinds)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -428,7 +432,7 @@ def statistics_text(found: Mapping[str, Mapping[str, Any]], *, markdown: bool = 
 
 
 def draw_statistics(found: Mapping[str, Mapping[str, Any]], folder: Path) -> list[Path]:
-    """Write the plots: rounds, sentence lengths, objects, box areas, questions, words by turn."""
+    """Write the plots: rounds, sentence lengths, objects, box areas, questions, word clouds."""
     folder.mkdir(parents=True, exist_ok=True)
     written = [
         _histograms(
@@ -488,19 +492,26 @@ def _turn_plots(folder: Path, name: str, number: int, s: Mapping[str, Any]) -> l
     types = folder / f"question_types{suffix}.png"
     save_figure(figure, types)
     shown = [t for t in s["turns"] if t["turn"] <= 4 and t["words"]]
-    figure = new_figure(9, 1 + 1.7 * max(1, (len(shown) + 2) // 3))
     rows = max(1, (len(shown) + 2) // 3)
-    grid = figure.subplots(rows, 3, squeeze=False)
-    for axes, turn in zip(grid.flat, shown, strict=False):
-        names = list(turn["words"])[::-1]
-        axes.barh(names, [turn["words"][w] / turn["n"] for w in names], color=COLORS[0])
+    figure = new_figure(9, 0.4 + 2.2 * rows)
+    grid = list(figure.subplots(rows, 3, squeeze=False).flat)
+    for axes, turn in zip(grid, shown, strict=False):
+        axes.imshow(word_cloud(turn["words"]))
         axes.set_title(f"{turn['role']} {turn['turn'] or ''}".strip(), fontsize="small")
-        axes.tick_params(labelsize="x-small")
-    for axes in list(grid.flat)[len(shown) :]:
+    for axes in grid:
         axes.axis("off")
-    words = folder / f"words_by_turn{suffix}.png"
+    words = folder / f"word_clouds{suffix}.png"
     save_figure(figure, words)
     return [types, words]
+
+
+def word_cloud(counts: Mapping[str, int]) -> npt.NDArray[np.uint8]:
+    """A picture (H, W, 3) of words, larger where they were said more often."""
+    from wordcloud import WordCloud
+
+    cloud = WordCloud(width=450, height=300, background_color="white", random_state=0)
+    drawn: npt.NDArray[np.uint8] = cloud.generate_from_frequencies(dict(counts)).to_array()
+    return drawn
 
 
 def _histograms(path: Path, counts: Mapping[str, Mapping[str, int]], x: str, y: str) -> Path:
@@ -555,6 +566,8 @@ def measure(source: str, options: StatsOptions) -> Statistics:
 def run(args: argparse.Namespace) -> int:
     """Run `clue data stats`; the exit status."""
     options = read_options(StatsOptions, args)
+    if options.out is not None and find_spec("wordcloud") is None:
+        raise ClueError(missing("wordcloud", "--out"))
     found = {source: measure(source, options).summary() for source in options.source}
     for source, summary in found.items():
         for text in summary["first_problems"]:

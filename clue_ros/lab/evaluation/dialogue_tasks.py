@@ -8,6 +8,9 @@ vg    M-VG: point at the end of a dialogue, whole or without its last 1, 2 or 3 
 ivg   I-VG: the robot asks, the oracle answers, the robot points; by the box, and by the best of the
       proposals at the end of the dialogue
 
+With `--multi-turn` the robot reads the request and the newest exchange alone, as InViG-Base-MT, and
+carries a belief about the proposals from turn to turn (`belief`).
+
 `sentence_tasks` has the first two: text scores and retrieval. Proposals are a detector's
 (`--objects`); by default the targets of all dialogues about an image, in simulated scenes and in
 GuessWhat?! all objects. They are also what the oracle's answers tell its object from
@@ -17,7 +20,6 @@ GuessWhat?! all objects. They are also what the oracle's answers tell its object
 from __future__ import annotations
 
 import argparse
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -27,7 +29,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.types import MAX_QUESTIONS, SAME_BOX, Box, Dialogue, Grounding
+from clue_ros.dialogue.types import (
+    MAX_QUESTIONS,
+    SAME_BOX,
+    Box,
+    Dialogue,
+    Grounding,
+)
 from clue_ros.errors import ClueError
 from clue_ros.grounders import has_checkpoint
 from clue_ros.lab.data.episodes import load_episodes
@@ -40,6 +48,17 @@ from clue_ros.lab.data.invig import (
     usable,
 )
 from clue_ros.lab.data.invig_layouts import STATUSES
+from clue_ros.lab.data.referring import turns_of
+from clue_ros.lab.evaluation.belief import (
+    Belief,
+    Evidence,
+    NewestTurn,
+    current_texts,
+    evidence_of,
+    fit_belief,
+    targets_among,
+)
+from clue_ros.lab.evaluation.dialogue_curves import HOWS, LEVELS, curve, draw_curves, task_table
 from clue_ros.lab.evaluation.options import (
     PolicyOptions,
     RecordsOptions,
@@ -47,6 +66,7 @@ from clue_ros.lab.evaluation.options import (
     nouns_option,
     objects_option,
 )
+from clue_ros.lab.evaluation.oracle_user import RATIONALITY, OracleUser
 from clue_ros.lab.evaluation.protocol import (
     DialogueRequest,
     EvalSample,
@@ -55,7 +75,6 @@ from clue_ros.lab.evaluation.protocol import (
     evaluate,
 )
 from clue_ros.lab.evaluation.sentence_tasks import (
-    TEXT_COLUMNS,
     LastImage,
     measure_sentences,
 )
@@ -71,13 +90,13 @@ from clue_ros.lab.options import (
     read_options,
     required,
 )
-from clue_ros.lab.published import INVIG_CHOICE, INVIG_SUCCESS, INVIG_TEXT
-from clue_ros.lab.report import Cell, table, with_progress
+from clue_ros.lab.published import INVIG_TEXT
+from clue_ros.lab.report import with_progress
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
-from clue_ros.model.location_tokens import BETWEEN, Codes, encode_box, to_text
+from clue_ros.model.location_tokens import BETWEEN, encode_box, to_text
 from clue_ros.wrapper.sources import DetectedObjects
 
 if TYPE_CHECKING:
@@ -86,13 +105,6 @@ if TYPE_CHECKING:
 
 TASKS = ("vqa", "vqg", "vg", "ivg")
 DATA = ("invig", "guesswhat", "tabletop", "episodes")
-LEVELS = tuple(round(0.1 * step, 1) for step in range(1, 11))
-
-RATIONALITY = 4.0
-"""How much an answer of the oracle should fit its box better than the other proposals. Chosen on
-simulated validation scenes."""
-MOST_OTHERS = 15
-"""Other proposals that an answer is told from: each takes as long as the answer's own prompt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,6 +153,23 @@ class TaskOptions:
     )
     nouns: tuple[str, ...] = nouns_option()
     max_turns: int = option(MAX_QUESTIONS, "largest number of questions in ivg", type=at_least(0))
+    multi_turn: bool = option(
+        False,
+        "with vqg, vg and ivg, read the request and the newest exchange alone (InViG-Base-MT);"
+        " with vg and ivg, carry a belief about the proposals from turn to turn",
+    )
+    belief_images: int = option(
+        100,
+        "with --multi-turn, images of the validation split whose dialogues the belief's two numbers"
+        " are fitted on; 0: both are 1",
+        type=at_least(0),
+        metavar="N",
+    )
+    figure: Path | None = option(
+        None,
+        "with vg and ivg, file to draw the curves over the IoU into (.png, .svg, .pdf)",
+        metavar="FILE",
+    )
     model: PolicyOptions
     output: RecordsOptions
 
@@ -193,10 +222,12 @@ def measure_grounding(
     clue: Clue,
     samples: Sequence[InvigSample],
     proposals: Proposals,
+    belief: Belief | None = None,
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """M-VG, whole (Turn-0) and without the last 1, 2, 3 turns, by box and by choice.
 
-    proposals: the boxes to choose among. Where there are none, the choice has an IoU of 0.
+    proposals: the boxes to choose among. Where there are none, the choice has an IoU of 0. belief:
+    that of the multi-turn guesser, which chooses too.
     """
     records, lost = list[dict[str, Any]](), list[str]()
     for position in with_progress(range(len(samples)), "dialogue"):
@@ -206,8 +237,10 @@ def measure_grounding(
         except ClueError as error:
             lost.append(str(error))
             continue
-        truth = Box(*sample.box)
         boxes = proposals(position, sample, view.image)
+        believed = None
+        if belief is not None and boxes:
+            believed = belief.after(_evidence(clue, view.features, sample.dialogue(), boxes))
         for dropped in range(min(3, len(sample.exchanges)) + 1):
             kept = sample.exchanges[: len(sample.exchanges) - dropped]
             dialogue = replace(sample, exchanges=kept).dialogue()
@@ -216,19 +249,60 @@ def measure_grounding(
             box = reply.box.in_fractions(view.width, view.height)
             chosen = 0.0
             if boxes:
-                best = choose_box(clue, view.features, dialogue.context(), boxes)
-                chosen = best.iou(truth)
+                chosen = sample.iou(choose_box(clue, view.features, dialogue.context(), boxes))
             record = {"id": sample.id, "context": dialogue.context(), "dropped": dropped}
-            record |= {"turns": len(sample.exchanges), "iou": box.iou(truth)}
-            records.append(record | {"iou_chosen": chosen, "proposals": len(boxes)})
+            record |= {"turns": len(sample.exchanges), "iou": sample.iou(box)}
+            record |= {"iou_chosen": chosen, "proposals": len(boxes)}
+            if belief is not None:
+                record["iou_believed"] = 0.0
+            if believed is not None:
+                best = boxes[int(believed[len(kept)].argmax())]
+                record["iou_believed"] = sample.iou(best)
+            records.append(record)
     note(lost)
     if not records:
         raise ClueError(f"none of the {len(samples)} dialogues has a picture that can be read")
     return grounding_summary(records), records
 
 
+def _evidence(clue: Clue, features: Any, dialogue: Dialogue, boxes: Sequence[Box]) -> Evidence:
+    """What each turn alone says about the proposals."""
+    texts = current_texts(dialogue)
+    return evidence_of([box_scores(clue, features, text, boxes) for text in texts])
+
+
+def fitted_belief(clue: Clue, options: TaskOptions) -> tuple[Belief, int]:
+    """The belief of the multi-turn guesser, and the number of validation dialogues behind it.
+
+    Raises ClueError where the data has no validation split.
+    """
+    if not options.belief_images:
+        return Belief(), 0
+    other = replace(options, split="val", limit=options.belief_images)
+    if options.split == "val":
+        raise ClueError(
+            "--multi-turn fits on the validation split: measure another one, or give"
+            " --belief-images 0"
+        )
+    samples, _ = load_task_samples(other)
+    proposals, told = _proposals(samples, other), list[tuple[Evidence, npt.NDArray[np.bool_]]]()
+    images = LastImage(clue)
+    for position, sample in with_progress(numbered(samples, _known), "dialogue", len(samples)):
+        boxes = proposals(position, sample, sample.load())
+        if boxes:
+            features = images.look(sample.image_id, sample.load)
+            evidence = _evidence(clue, features, sample.dialogue(), boxes)
+            told.append((evidence, targets_among(sample, boxes)))
+    return fit_belief(told), len(told)
+
+
 def choose_box(clue: Clue, features: Any, context: str, boxes: Sequence[Box]) -> Box:
-    """The box, in fractions, that adapter B finds likeliest at the end of a dialogue.
+    """The box, in fractions, that adapter B finds likeliest at the end of a dialogue."""
+    return boxes[int(box_scores(clue, features, context, boxes).argmax())]
+
+
+def box_scores(clue: Clue, features: Any, context: str, boxes: Sequence[Box]) -> Any:
+    """Log-probabilities (n,) of boxes in fractions at the end of a dialogue, to adapter B.
 
     features: of the image, (1, N, D). A decoder that counts names other boxes before the target's:
     those that it would say stand before each box.
@@ -241,7 +315,7 @@ def choose_box(clue: Clue, features: Any, context: str, boxes: Sequence[Box]) ->
     lead = "".join(to_text(codes) + BETWEEN for codes in via)
     suffixes = [lead + to_text(encode_box(box, 1, 1)) for box in boxes]
     sums, _ = suffix_log_probs(parts, IVG, features, parts.ivg.instruction, context, suffixes)
-    return boxes[int(sums.argmax())]
+    return sums
 
 
 def grounding_summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -255,8 +329,9 @@ def grounding_summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for dropped in sorted({record["dropped"] for record in records}):
         part = [record for record in records if record["dropped"] == dropped]
         scores: dict[str, Any] = {
-            name: _curve([r[key] for r in part])
-            for name, key in (("box", "iou"), ("choice", "iou_chosen"))
+            name: curve([r[key] for r in part])
+            for name, key in zip(HOWS, ("iou", "iou_chosen", "iou_believed"), strict=True)
+            if key in part[0]
         }
         same = [whole[record["id"]] for record in part]
         right = sum(record["iou"] >= 0.5 for record in same)
@@ -265,60 +340,6 @@ def grounding_summary(records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "n": len(part),
         }
     return out
-
-
-def _curve(ious: Sequence[float]) -> dict[str, float | None]:
-    """The share of boxes at each IoU of LEVELS."""
-    return {str(x): rounded(ratio(sum(iou >= x for iou in ious), len(ious))) for x in LEVELS}
-
-
-class OracleUser:
-    """The oracle as the person of a dialogue: it keeps the dialogue and answers each question."""
-
-    def __init__(
-        self,
-        oracle: Oracle,
-        features: Callable[[], Any],
-        request: str,
-        box: Box,
-        proposals: Callable[[], Sequence[Box]],
-        rationality: float,
-    ) -> None:
-        """features: of the image, (1, N, D). request: what the person said first.
-
-        box: of the person's object. proposals: of the image's objects. Boxes are in fractions.
-        """
-        self._oracle, self._features, self._box = oracle, features, box
-        self._proposals, self._rationality = proposals, rationality
-        self._dialogue = Dialogue(request)
-
-    def __call__(self, question: str) -> str:
-        """Answer a question."""
-        self._dialogue.add_question(question)
-        said = self._oracle.answer(
-            self._features(),
-            encode_box(self._box, 1, 1),
-            self._dialogue.context(),
-            self._others if self._rationality else (),
-            self._rationality,
-        )
-        if not any(c.isalnum() for c in said):
-            said = "i am not sure"
-        self._dialogue.add_answer(said)
-        return said
-
-    @cached_property
-    def _others(self) -> list[Codes]:
-        """The proposals that are not the person's object; of many those next to it.
-
-        Once for all questions: a detector may propose.
-        """
-
-        def distance(other: Box) -> float:
-            return math.dist(self._box.center, other.center)
-
-        others = sorted((p for p in self._proposals() if p.iou(self._box) < SAME_BOX), key=distance)
-        return [encode_box(other, 1, 1) for other in others[:MOST_OTHERS]]
 
 
 def play_samples(
@@ -385,7 +406,7 @@ def _game(
     proposals: Proposals,
     rationality: float,
 ) -> EvalSample:
-    truth, shape = Box(*sample.box), list[int]()
+    shape = list[int]()
 
     def load() -> npt.NDArray[np.uint8]:
         image = sample.load()
@@ -394,14 +415,18 @@ def _game(
 
     def iou(box: Box) -> float:
         height, width = shape
-        return box.in_fractions(width, height).iou(truth)
+        return sample.iou(box.in_fractions(width, height))
+
+    def others() -> list[Box]:
+        found = proposals(position, sample, sample.load())
+        return [box for box in found if sample.iou(box) < SAME_BOX]
 
     user = OracleUser(
         oracle,
         lambda: images.look(sample.image_id, sample.load),
         sample.request,
-        truth,
-        lambda: proposals(position, sample, sample.load()),
+        Box(*sample.box),
+        others,
         rationality,
     )
     grades: dict[str, Grade] = {"accuracy": partial(_reaches, iou, 0.5), **_levels(iou)}
@@ -411,11 +436,16 @@ def _game(
 
 
 def play_summary(
-    clue: Clue, report: EvaluationReport, samples: Sequence[InvigSample], options: TaskOptions
+    clue: Clue,
+    report: EvaluationReport,
+    samples: Sequence[InvigSample],
+    options: TaskOptions,
+    belief: Belief | None = None,
 ) -> dict[str, Any]:
     """Success and questions of games, and the share at each IoU, by box and by choice.
 
-    A game in which the robot did not point has an IoU of 0. The choice needs adapter B.
+    A game in which the robot did not point has an IoU of 0. The choice needs adapter B, and so does
+    that by the multi-turn guesser's belief, in its place where there is one.
     """
     out: dict[str, Any] = dict(report.summary()["interactive"])
     out["box"] = {str(level): out.pop(str(level), None) for level in LEVELS}
@@ -428,11 +458,18 @@ def play_summary(
             continue
         position, sample = record["position"], _played(record, samples, options)
         boxes = proposals(position, sample, sample.load())
-        if boxes:
-            features = images.look(sample.image_id, sample.load)
-            best = choose_box(clue, features, record["dialogue"], boxes)
-            record["iou_chosen"] = best.iou(Box(*sample.box))
-    return out | {"choice": _curve([record["iou_chosen"] for record in report.records])}
+        if not boxes:
+            continue
+        features, said = images.look(sample.image_id, sample.load), record["dialogue"]
+        if belief is None:
+            best = choose_box(clue, features, said, boxes)
+        else:
+            request, *later = turns_of(said)
+            evidence = _evidence(clue, features, Dialogue(request.text, later), boxes)
+            best = boxes[int(belief.after(evidence)[-1].argmax())]
+        record["iou_chosen"] = sample.iou(best)
+    how = HOWS[1 if belief is None else 2]
+    return out | {how: curve([record["iou_chosen"] for record in report.records])}
 
 
 def _played(
@@ -493,45 +530,6 @@ def _known(problem: str) -> None:
 # The command.
 
 
-def task_table(task: str, result: Mapping[str, Any], *, markdown: bool) -> str:
-    """The result as a table; in Markdown with the paper's figures."""
-    rows: list[list[Cell]]
-    if task in INVIG_TEXT:
-        names = (*TEXT_COLUMNS, "among", "n")
-        rows = [["this model", *(result[name] for name in names)]]
-        if markdown:
-            rows += [[f"{k} (paper, InViG)", *v, None, None] for k, v in INVIG_TEXT[task].items()]
-        return table([task, *names], rows, markdown=markdown)
-    if task == "vg":
-        rows = [
-            [f"{name}, {how}", *part[how].values(), part["n"]]
-            for name, part in result.items()
-            for how in ("box", "choice")
-        ]
-        if markdown:
-            before, after = [None] * LEVELS.index(0.5), [None] * (len(LEVELS) - LEVELS.index(0.5))
-            rows += [
-                [f"{name}, choice (paper, InViG)", *before, share, *after]
-                for name, share in INVIG_CHOICE.items()
-            ]
-        return table(["vg, IoU of at least", *map(str, LEVELS), "n"], rows, markdown=markdown)
-    plain = {k: v for k, v in result.items() if not isinstance(v, Mapping)}
-    rows = [["self-play", *plain.values()]]
-    if markdown:
-        of_paper = {f"{k} (paper, InViG)": {"accuracy": v} for k, v in INVIG_SUCCESS.items()}
-        rows += [[name, *map(figures.get, plain)] for name, figures in of_paper.items()]
-    curves: list[list[Cell]] = [
-        [how, *result[how].values(), result["n"]] for how in ("box", "choice") if how in result
-    ]
-    head = ["ivg, IoU of at least", *map(str, LEVELS), "n"]
-    return "\n\n".join(
-        [
-            table(["ivg", *plain], rows, markdown=markdown),
-            table(head, curves, markdown=markdown),
-        ]
-    )
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `clue eval dialogue`."""
     add_options(parser, TaskOptions)
@@ -542,6 +540,8 @@ def run(args: argparse.Namespace) -> int:
     options = read_options(TaskOptions, args)
     if options.task == "vqa" and options.oracle is None:
         raise ClueError("--task vqa needs --oracle DIR (`clue train oracle`)")
+    if options.figure is not None and options.task in INVIG_TEXT:
+        raise ClueError("--figure draws the curves of --task vg and ivg")
     samples, problems = load_task_samples(options)
     if not samples:
         raise ClueError("no dialogues to evaluate: check the source and the split")
@@ -557,6 +557,11 @@ def run(args: argparse.Namespace) -> int:
         from clue_ros.model.oracle import Oracle
 
         oracle = Oracle(clue.checkpoint, options.oracle)
+        if options.task != "vqa":
+            oracle.require_box()
+    belief, fitted = None, 0
+    if options.multi_turn and options.task not in INVIG_TEXT:
+        belief, fitted = fitted_belief(clue, options)
     records: Iterable[Mapping[str, Any]]
     if options.task in INVIG_TEXT:
         clip = None
@@ -574,19 +579,28 @@ def run(args: argparse.Namespace) -> int:
             seed=options.seed,
             plain=options.data == "guesswhat" and options.task == "vqa",
             clip=clip,
+            newest=options.multi_turn and options.task == "vqg",
         )
         note(problems_of(result))
     elif options.task == "vg":
-        result, records = measure_grounding(clue, samples, _proposals(samples, options))
+        result, records = measure_grounding(clue, samples, _proposals(samples, options), belief)
     else:
         games, lost = play_samples(clue, oracle, samples, options), list[str]()
         report = evaluate(
-            clue, with_progress(games, "game"), max_questions=options.max_turns, problem=lost.append
+            clue if belief is None else NewestTurn(clue),
+            with_progress(games, "game"),
+            max_questions=options.max_turns,
+            problem=lost.append,
         )
         note(lost)
-        result, records = play_summary(clue, report, samples, options), report.records
+        result = play_summary(clue, report, samples, options, belief)
+        records = report.records
     options.output.write_records(records)
-    head = {"task": options.task, "data": options.data, "split": options.split}
+    head: dict[str, Any] = {"task": options.task, "data": options.data, "split": options.split}
+    if options.multi_turn:
+        head["multi_turn"] = {} if belief is None else {**vars(belief), "fitted_on": fitted}
+    if options.figure is not None:
+        draw_curves(options.task, result, options.figure)
     options.output.show(
         {**head, **result}, lambda markdown: task_table(options.task, result, markdown=markdown)
     )

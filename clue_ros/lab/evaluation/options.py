@@ -23,7 +23,8 @@ def objects_option(use: str, default: str) -> Any:
     """`--objects`: detectors, named as `clue_ros.wrapper.sources` does. use, default: its help."""
     return option(
         (),
-        f"{use}: base:MODEL, grounding-dino:NAME, owlv2:NAME, python:MODULE:FUNCTION;"
+        f"{use}: base:MODEL, grounding-dino:NAME, owlv2:NAME, florence2:NAME,"
+        " python:MODULE:FUNCTION;"
         f" default: {default}",
         nargs="+",
         metavar="KIND:ARGUMENT",

@@ -21,6 +21,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,15 @@ from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.metrics import MIN_IOU, count, mean, ratio, rounded, wilson
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.published import REFERRING
-from clue_ros.lab.report import Cell, table, with_progress
+from clue_ros.lab.report import (
+    Cell,
+    add_grid,
+    draw_intervals,
+    new_figure,
+    save_figure,
+    table,
+    with_progress,
+)
 from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.simulator.worlds import BLOCKS
 from clue_ros.model.quantization import QUANTIZATIONS
@@ -46,10 +55,20 @@ from clue_ros.wrapper.deciding import best_scored, pointed_at
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import LanguageModel
 from clue_ros.wrapper.prompt import AnswerKind
+from clue_ros.wrapper.served_model import ServedModel, open_language_model
 from clue_ros.wrapper.sources import CLUE, OnceAsked
 
 LENGTHS = ((5, "up to 5 words"), (10, "6 to 10 words"), (20, "11 to 20"), (10**6, "over 20"))
 ALIKE = ((1, "1"), (2, "2"), (3, "3"), (10**6, "4 or more"))
+LISTED = ((1, "0 or 1"), (3, "2 to 3"), (6, "4 to 6"), (10, "7 to 10"), (10**6, "over 10"))
+FORMS = ("no relation", "relation")
+GROUPS = {
+    "by number of candidates": ("listed", tuple(name for _, name in LISTED)),
+    "by boxes with the same label": ("alike", tuple(name for _, name in ALIKE)),
+    "by length": ("length", tuple(name for _, name in LENGTHS)),
+    "by form": ("form", FORMS),
+}
+"""The breakdowns of P@1: the key of a record, and its values in their order."""
 SECONDS = ("seconds to look", "seconds to reply")
 Record = dict[str, Any]
 
@@ -98,19 +117,20 @@ class Row:
             "orders": self.orders,
             "answers": dict(self.rates),
             "trained with": list(self.trained_with),
-            "by boxes with the same label": _broken_down(clear, "alike"),
-            "by length": _broken_down(clear, "length"),
-            "by form": _broken_down(clear, "form"),
+            **{title: _broken_down(clear, *group) for title, group in GROUPS.items()},
         }
 
 
-def _broken_down(records: Sequence[Record], key: str) -> dict[str, dict[str, Any]]:
-    groups: dict[str, list[bool]] = {}
+def _broken_down(
+    records: Sequence[Record], key: str, names: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    groups: dict[str, list[bool]] = {name: [] for name in names}
     for record in records:
-        groups.setdefault(str(record[key]), []).append(bool(record["right"]))
+        groups[record[key]].append(bool(record["right"]))
     return {
         name: {"P@1": rounded(ratio(sum(right), len(right))), "n": len(right)}
-        for name, right in sorted(groups.items())
+        for name, right in groups.items()
+        if right
     }
 
 
@@ -133,7 +153,7 @@ def form_of(text: str) -> str:
     >>> form_of("the mug next to the plate"), form_of("the red mug")
     ('relation', 'no relation')
     """
-    return "relation" if any(word in text for word in _RELATIONS) else "no relation"
+    return FORMS[any(word in text for word in _RELATIONS)]
 
 
 def measure(row: Row, grounder: Any, items: Sequence[ReferringItem], finder: Wrapper) -> None:
@@ -191,6 +211,7 @@ def _about(dialogue: Dialogue, candidates: Sequence[Candidate], truth: Sequence[
         alike = sum(c.label == meant.label for c in candidates)
     return {
         "length": bucket(words, LENGTHS),
+        "listed": bucket(len(candidates), LISTED),
         "alike": bucket(alike, ALIKE),
         "form": form_of(dialogue.context()),
     }
@@ -219,7 +240,7 @@ class DetectorAlone:
 
 
 def order_changes(
-    model: LanguageModel,
+    model: LanguageModel | ServedModel,
     finder: Wrapper,
     items: Sequence[ReferringItem],
     orders: int,
@@ -255,8 +276,8 @@ class RecOptions(ReferringOptions):
     limit: int | None = option(None, "use the first N dialogues of each data set", type=at_least(1))
     language_model: tuple[str, ...] = option(
         (),
-        "chooser to measure: a hub id, folder, .gguf file or folder of `clue train wrapper`; once"
-        " more for another row",
+        "chooser to measure: a hub id, folder, .gguf file, folder of `clue train wrapper` or a"
+        " server's address; once more for another row",
         action="append",
         metavar="NAME",
     )
@@ -280,6 +301,12 @@ class RecOptions(ReferringOptions):
     )
     threshold: float | None = option(
         None, "probability of ambiguity from which to ask; default: the model's", metavar="P"
+    )
+    figures: Path | None = option(
+        None,
+        "folder for a plot (PNG) of each data set: P@1 by number of candidates, by boxes with the"
+        " same label and by length",
+        metavar="DIR",
     )
     dtype: str = option("auto", "of the language model: auto, float32 or bfloat16")
     quantization: str = option(
@@ -332,6 +359,8 @@ def run(args: argparse.Namespace) -> int:
         name: {key: row.summary() for key, row in keyed(rows).items()}
         for name, rows in results.items()
     }
+    if options.figures is not None:
+        draw_breakdowns(summary, options.figures)
     options.output.show(summary, lambda markdown: as_text(summary, options.split, markdown))
     return 0
 
@@ -343,7 +372,7 @@ class _Run:
     options: RecOptions
     sets: tuple[tuple[str, ...], ...]
     detectors: dict[str, OnceAsked | ClueSource] = field(default_factory=dict)
-    models: dict[str, LanguageModel] = field(default_factory=dict)
+    models: dict[str, LanguageModel | ServedModel] = field(default_factory=dict)
 
     def rows(self, name: str, items: Sequence[ReferringItem]) -> list[Row]:
         """The rows of a data set: each set of candidates with each chooser, then each CLUE."""
@@ -378,7 +407,7 @@ class _Run:
     ) -> Row:
         options = self.options
         if line not in self.models:
-            self.models[line] = LanguageModel.load(
+            self.models[line] = open_language_model(
                 line,
                 device=options.device,
                 dtype=options.dtype,
@@ -413,6 +442,31 @@ def keyed(rows: Sequence[Row]) -> dict[str, Row]:
         f"{row.listed_by}: {row.name}" if several and row.candidates else row.name: row
         for row in rows
     }
+
+
+def draw_breakdowns(summary: Mapping[str, Mapping[str, Mapping[str, Any]]], folder: Path) -> None:
+    """Write DATA.png for each data set: P@1 of each chooser, with 95 % Wilson intervals."""
+    folder.mkdir(parents=True, exist_ok=True)
+    titles = [title for title in GROUPS if title != "by form"]
+    for data, rows in summary.items():
+        figure = new_figure(4.2 * len(titles), 4)
+        for axes, title in zip(figure.subplots(1, len(titles), sharey=True), titles, strict=True):
+            for i, (name, figures) in enumerate(rows.items()):
+                groups = figures[title]
+                points = [
+                    (x, groups[g]["P@1"], groups[g]["n"])
+                    for x, g in enumerate(GROUPS[title][1])
+                    if g in groups
+                ]
+                draw_intervals(axes, points, name, i)
+            names = GROUPS[title][1]
+            axes.set(title=title, ylim=(-0.02, 1.02), xlim=(-0.5, len(names) - 0.5))
+            axes.set_xticks(range(len(names)), names, fontsize="x-small")
+            add_grid(axes)
+        figure.axes[0].set_ylabel("P@1")
+        labels = figure.axes[0].get_legend_handles_labels()
+        figure.legend(*labels, loc="outside lower center", fontsize="small", ncols=2)
+        save_figure(figure, folder / f"{data}.png")
 
 
 def row_name(line: str, used: Sequence[str], trained_with: Sequence[str]) -> str:
@@ -462,8 +516,8 @@ def as_text(
         blocks.append(f"{name}, {split}:")
         header = ["candidates", "chooser", *COLUMNS, *INVALID]
         blocks.append(table(header, lines, markdown=markdown))
-        for key in ("by boxes with the same label", "by length", "by form"):
-            groups = sorted({g for figures in rows.values() for g in figures[key]})
+        for key, (_, names) in GROUPS.items():
+            groups = [g for g in names if any(g in figures[key] for figures in rows.values())]
             lines = [
                 [chooser, *(figures[key].get(g, {}).get("P@1") for g in groups)]
                 for chooser, figures in rows.items()

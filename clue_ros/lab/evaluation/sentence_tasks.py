@@ -57,13 +57,17 @@ class Moment:
     truth: str
 
 
-def moments(position: int, sample: InvigSample, task: str) -> list[Moment]:
-    """The answers (vqa) or the questions (vqg) of a dialogue."""
+def moments(position: int, sample: InvigSample, task: str, *, newest: bool = False) -> list[Moment]:
+    """The answers (vqa) or the questions (vqg) of a dialogue.
+
+    newest: with the request and the newest exchange alone before each question.
+    """
     dialogue = Dialogue(sample.request)
     said: list[tuple[str, str]] = []
     for question, answer in sample.exchanges:
         if task == "vqg":
-            said.append((dialogue.context(), question))
+            before = dialogue.newest() if newest else dialogue
+            said.append((before.context(), question))
         dialogue.add_question(question)
         if task == "vqa":
             said.append((dialogue.context(), answer))
@@ -181,14 +185,16 @@ def collect_moments(
     samples: Sequence[InvigSample],
     task: str,
     vector: Callable[[str, Callable[[], npt.NDArray[np.uint8]]], Features],
+    *,
+    newest: bool = False,
 ) -> tuple[MomentsOnDisk, list[str]]:
     """The moments of all dialogues with their images' features, and what could not be used.
 
-    vector: the feature (D,) of an image, by its id and what reads it.
+    newest: see `moments`. vector: the feature (D,) of an image, by its id and what reads it.
     """
     told, lost = MomentsOnDisk(), list[str]()
     for position, sample in numbered(samples, lost.append):
-        found = moments(position, sample, task)
+        found = moments(position, sample, task, newest=newest)
         if not found:
             continue
         try:
@@ -212,18 +218,20 @@ def measure_sentences(
     seed: int,
     plain: bool = False,
     clip: ClipFeatures | None = None,
+    newest: bool = False,
 ) -> tuple[dict[str, Any], JsonSpool]:
     """M-VQA with an oracle, M-VQG without: the scores, and a record for each sentence.
 
     ranked_among: candidates of the ranking. plain: the share of answers that are right too, as in
-    GuessWhat?! clip: says which images are similar; None: the model's own features.
+    GuessWhat?! clip: says which images are similar; None: the model's own features. newest: see
+    `moments`.
     """
     from clue_ros.model.backbone import IVG
     from clue_ros.model.oracle import ORACLE, suffix_log_probs
 
     images, parts = LastImage(clue), clue.checkpoint
     vector = images.vector if clip is None else (lambda _, load: clip(load()))
-    told, lost = collect_moments(samples, task, vector)
+    told, lost = collect_moments(samples, task, vector, newest=newest)
     note(lost)
     if not len(told):
         raise ClueError("no dialogue has a question: nothing to measure")
@@ -234,17 +242,15 @@ def measure_sentences(
         if oracle is not None:
             codes = encode_box(Box(*moment.box), 1, 1)
             said = oracle.answer(features, codes, moment.context)
-            adapter, instruction = ORACLE, oracle.instruction(codes)
+            adapter, (instruction, context) = ORACLE, oracle.prompt(codes, moment.context)
         else:
             said = parts.words(parts.speak(features, moment.context, "question"))
-            adapter, instruction = IVG, parts.ivg.instruction
+            adapter, instruction, context = IVG, parts.ivg.instruction, moment.context
         record: dict[str, Any] = {"id": moment.id, "context": moment.context}
         record |= {"truth": moment.truth, "said": said}
         if drawn:
             texts = [without_tokens(text) for text in (moment.truth, *drawn)]
-            sums, lengths = suffix_log_probs(
-                parts, adapter, features, instruction, moment.context, texts
-            )
+            sums, lengths = suffix_log_probs(parts, adapter, features, instruction, context, texts)
             record |= {"rank": rank_of_first((sums / lengths).tolist()), "among": len(texts)}
         records.append(record)
     summary = sentence_summary(records)

@@ -2,7 +2,7 @@
 
 The prefix is the dialogue with its true questions and answers, and the model must point. Measured
 are the share of boxes with an IoU of at least 0.5 (Acc@0.5, the paper's figure), the same at
-0.1 .. 0.9, the mean IoU, and the share of boxes whose centre lies in the true box. IT2P annotates
+0.1 .. 1.0, the mean IoU, and the share of boxes whose centre lies in the true box. IT2P annotates
 points, not boxes: its true boxes are estimated from the photograph, and the share of centres within
 20 px of the point is reported too. --asker also scores the true questions (section IV-B): how
 likely they are to adapter B.
@@ -27,6 +27,7 @@ from clue_ros.lab.data.export_invig import sample_dialogues
 from clue_ros.lab.data.invig import InvigIndex, InvigSample, index_invig, reveal_pairs, usable
 from clue_ros.lab.data.it2p import It2pImage, Point, load_it2p, nearest
 from clue_ros.lab.data.it2p_boxes import block_boxes
+from clue_ros.lab.evaluation.dialogue_curves import curve
 from clue_ros.lab.evaluation.it2p import NEAR_PX, choose, require_it2p
 from clue_ros.lab.evaluation.options import RecordsOptions, RequestOptions, WeightsOptions, note
 from clue_ros.lab.evaluation.tabletop import load_scenes
@@ -50,7 +51,6 @@ from clue_ros.lab.simulator.shards import SPLITS
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
 
 DATA = ("invig", "it2p", "tabletop")
-CURVE = tuple(round(0.1 * step, 1) for step in range(1, 10))
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,8 @@ def guess_all(
         reply = clue.reply(view, dialogue, force_grounding=True)
         if not isinstance(reply, Grounding):
             raise ClueError("the model asked although it had to point")
-        truth = Box(*item.sample.box).in_pixels(width, height)
+        targets = (target.in_pixels(width, height) for target in item.sample.targets)
+        truth = max(targets, key=reply.box.iou)
         near = None
         if item.point is not None:
             near = center_near(reply.box, (item.point[0] * width, item.point[1] * height), NEAR_PX)
@@ -325,7 +326,7 @@ def score_questions(
     asked = [item for item in dialogues if item.sample.exchanges]
     looked_at = _looked_at(asked, lambda i: checkpoint.look(i.sample.load()), lambda reason: None)
     for item, features in looked_at:
-        for context, question in reveal_pairs(item.sample)[:-1]:
+        for context, question in reveal_pairs(item.sample)[: len(item.sample.exchanges)]:
             one_loss, one_right, length = checkpoint.forced(features, context, question)
             loss, right, tokens = loss + one_loss, right + one_right, tokens + length
             questions += 1
@@ -345,10 +346,7 @@ def summary(guesses: Sequence[Guess]) -> dict[str, Any]:
     """The scores of all guesses, and by the number of questions; None where there is nothing."""
     groups = sorted({guess.questions for guess in guesses})
     whole = _scores(guesses)
-    whole["curve"] = {
-        str(level): rounded(ratio(sum(g.iou >= level for g in guesses), len(guesses)))
-        for level in CURVE
-    }
+    whole["curve"] = curve([guess.iou for guess in guesses])
     return {
         "guesser": whole,
         "by_questions": {
@@ -399,10 +397,10 @@ def as_table(result: dict[str, Any], *, markdown: bool) -> str:
             [f"{name} (paper, InViG)", *(scores.get(column) for column in names)]
             for name, scores in zip(TABLE_3, published, strict=True)
         ]
-    curve = result["guesser"]["curve"]
+    shares = result["guesser"]["curve"]
     parts = [
         table(header, rows, markdown=markdown),
-        table(["IoU of at least", *curve], [["share", *curve.values()]], markdown=markdown),
+        table(["IoU of at least", *shares], [["share", *shares.values()]], markdown=markdown),
     ]
     if "asker" in result:
         names = [name.replace("_", " ") for name in result["asker"]]

@@ -42,8 +42,8 @@ from clue_ros.errors import ClueError, ModelError
 from clue_ros.grounders import has_checkpoint
 from clue_ros.images import load_image
 from clue_ros.lab.data.picture_selection import read_ids
-from clue_ros.lab.evaluation.dialogue_tasks import RATIONALITY, OracleUser
 from clue_ros.lab.evaluation.options import PolicyOptions, nouns_option, objects_option
+from clue_ros.lab.evaluation.oracle_user import RATIONALITY, OracleUser
 from clue_ros.lab.generation.journal import Journal, write_report
 from clue_ros.lab.generation.machine import (
     Case,
@@ -58,7 +58,7 @@ from clue_ros.lab.generation.machine import (
     talk,
 )
 from clue_ros.lab.generation.ray_workers import RaySettings, ray_outcomes
-from clue_ros.lab.generation.rephrase import Rephraser
+from clue_ros.lab.generation.rephrase import DEFAULT_PERSONAS, Rephraser, read_personas
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.simulated_user import RichUser
 from clue_ros.lab.language.words import REQUESTS, pick
@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from clue_ros.model.oracle import Oracle
 
 SIMULATED = "tabletop:"
+DEFAULT = "default"
 DESCRIBERS = ("oracle", "words", "grammar")
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
 _TRIES = 40  # references drawn until one can mean the target
@@ -117,9 +118,15 @@ class GenerateOptions:
     )
     rephrase: str | None = option(
         None,
-        "language model that rephrases sentences: a folder, a hub id or a .gguf file;"
-        " default: none",
+        "language model that rephrases sentences: any chat model by hub id, a folder, a .gguf file"
+        " or a server's address; default: none",
         metavar="NAME",
+    )
+    personas: Path | None = option(
+        None,
+        "with --rephrase, a JSON file with lists personality, vocation and proficiency, of which"
+        f" the person of a dialogue is made; {DEFAULT}: those of this package",
+        metavar="FILE",
     )
     per_image: int = option(1, "objects drawn of a picture", type=at_least(1))
     min_rounds: int = option(0, "smallest number of questions of a dialogue", type=at_least(0))
@@ -161,6 +168,8 @@ class GenerateOptions:
             raise ClueError("--objects needs --oracle DIR: the rules know the true objects only")
         if self.describe == "grammar" and self.objects:
             raise ClueError("--describe grammar knows the true objects only: leave --objects out")
+        if self.personas is not None and self.rephrase is None:
+            raise ClueError("--personas needs --rephrase NAME: who talks like them?")
 
     @property
     def simulated(self) -> bool:
@@ -179,6 +188,8 @@ class GenerateOptions:
             "max_rounds", "min_iou", "min_area", "seed", "shards",
         )  # fmt: skip
         simulated = {"world": self.world, "split": self.split} if self.simulated else {}
+        if self.personas is not None:
+            simulated["personas"] = str(self.personas)
         model = {k: v for k, v in vars(self.model).items() if k != "device"}
         return (
             {n: getattr(self, n) for n in names}
@@ -333,6 +344,7 @@ class OraclePerson:
     """The oracle adapter. rationality: of its answers, see `Oracle.answer`."""
 
     def __init__(self, oracle: Oracle, rationality: float) -> None:
+        oracle.require_box()
         self._oracle, self._rationality = oracle, rationality
 
     def describe(self, case: Case) -> Request | None:
@@ -371,11 +383,14 @@ def load_parts(options: GenerateOptions) -> MachineParts:
         describe = GrammarDescriber(options.world)
     elif options.describer == "oracle" and person is not None:
         describe = person.describe
-    rephraser = None
+    rephraser, personas = None, None
+    if options.personas is not None:
+        named = DEFAULT_PERSONAS if str(options.personas) == DEFAULT else options.personas
+        personas = read_personas(named)
     if options.rephrase is not None:
-        from clue_ros.wrapper.language_model import LanguageModel
+        from clue_ros.wrapper.served_model import open_language_model
 
-        rephraser = Rephraser(LanguageModel.load(options.rephrase).say)
+        rephraser = Rephraser(open_language_model(options.rephrase).say)
     true = options.simulated and not options.objects
     return MachineParts(
         grounder,
@@ -383,6 +398,7 @@ def load_parts(options: GenerateOptions) -> MachineParts:
         describe,
         RulesOfPerson(options.world) if person is None else person.answer,
         rephraser,
+        personas,
     )
 
 

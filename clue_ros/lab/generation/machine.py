@@ -29,7 +29,7 @@ from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.grounder import Grounder
 from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, clean_text
 from clue_ros.errors import ClueError
-from clue_ros.lab.generation.rephrase import Rephraser
+from clue_ros.lab.generation.rephrase import Personas, Rephraser
 from clue_ros.lab.language.references import Objects
 from clue_ros.lab.language.words import Rng
 
@@ -84,7 +84,8 @@ class MachineParts:
     """Who does what.
 
     propose: the objects of an image. describe: the request for a case; None where there is none.
-    person: who answers, given the request. rephrase: None for none.
+    person: who answers, given the request. rephrase: None for none. personas: who the person may
+    be, in whose words they are rephrased; None for nobody.
     """
 
     grounder: Grounder[Any]
@@ -92,6 +93,7 @@ class MachineParts:
     describe: Callable[[Case], Request | None]
     person: Callable[[Case, Request], User]
     rephrase: Rephraser | None = None
+    personas: Personas | None = None
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,10 @@ class DialogueMachine:
             raise Rejected("too few rounds")
         useless = len(exchanges) - len(kept)
         dropped.update({"repeated question": repeated, "useless turn": useless})
-        text, kept, iou = self._rephrased(case, text, kept, iou)
+        personas, persona = self._parts.personas, ""
+        if personas is not None and self._parts.rephrase is not None:
+            persona = personas.draw(case.rng)
+        text, kept, iou = self._rephrased(case, text, kept, iou, persona)
         box = [round(v, 5) for v in case.boxes_in_fractions[case.target].as_list()]
         return {
             "bbox": box,
@@ -185,6 +190,7 @@ class DialogueMachine:
             "dialog": [["", text], *map(list, kept)],
             "dialog_cn": [],
             "iou": round(iou, 3),
+            **({"persona": persona.strip()} if persona else {}),
         }
 
     def _talk(self, case: Case, request: Request) -> tuple[list[tuple[str, str]], int]:
@@ -218,18 +224,19 @@ class DialogueMachine:
         return reply
 
     def _rephrased(
-        self, case: Case, request: str, exchanges: list[tuple[str, str]], iou: float
+        self, case: Case, request: str, exchanges: list[tuple[str, str]], iou: float, persona: str
     ) -> tuple[str, list[tuple[str, str]], float]:
         """The dialogue in other words, and the IoU of the box that they lead to.
 
-        The original, where there is no language model or the box then disagrees with the object.
+        persona: who the person is, or "". The original, where there is no language model or the box
+        then disagrees with the object.
         """
         say = self._parts.rephrase
         if say is None:
             return request, exchanges, iou
         names = [candidate.label for candidate in case.candidates]
-        text = say(request, names)
-        other = [(say(q, names), say(a, names)) for q, a in exchanges]
+        text = say(request, names, persona)
+        other = [(say(q, names), say(a, names, persona)) for q, a in exchanges]
         pairs = zip((request, *chain(*exchanges)), (text, *chain(*other)), strict=True)
         changed = sum(before != after for before, after in pairs)
         if changed:

@@ -1,14 +1,21 @@
 """Say a sentence of a dialogue in other words, by a local language model, without a new meaning.
 
-InViG had ChatGPT do this. Here a rephrased sentence is used only if it has the same names, colours,
-places, sizes, numbers, yes and no as the original, in the same order, and no other word with a
-meaning of its own; else the original stays.
+InViG had ChatGPT do this, as people of several personalities, vocations and proficiencies: the
+person of a dialogue may be one of `Personas`. Here a rephrased sentence is used only if it has the
+same names, colours, places, sizes, numbers, yes and no as the original, in the same order, and no
+other word with a meaning of its own; else the original stays.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from clue_ros.dialogue.inflection import singulars
 from clue_ros.dialogue.noun_phrases import ENGLISH
@@ -20,6 +27,8 @@ PROMPT = (
     "Write this sentence in other words. Keep every object, color, place and number, keep yes and"
     " no, and be as short as the sentence. Answer with the new sentence alone.\n{}"
 )
+PERSONA = "You are a {personality} {vocation}, {proficiency}. "
+DEFAULT_PERSONAS = Path(__file__).with_name("personas.json")
 _KINDS = [kind for world in ("rich", "blocks") for kind in world_spec(world).kinds]
 _NO_WORDS = (
     "no not none never nope neither nor without nothing nobody nowhere incorrect wrong false"
@@ -91,6 +100,41 @@ def is_same(original: str, other: str, names: Iterable[str] = ()) -> bool:
     return facts_of(original, names) == facts_of(other, names)
 
 
+@dataclass(frozen=True)
+class Personas:
+    """Who the person of a dialogue may be: words that go together in any combination."""
+
+    personality: tuple[str, ...]
+    vocation: tuple[str, ...]
+    proficiency: tuple[str, ...]
+
+    def draw(self, rng: np.random.Generator) -> str:
+        """One of them, as the sentence that begins a prompt."""
+        drawn = {f.name: getattr(self, f.name) for f in fields(self)}
+        words = {name: of[int(rng.integers(len(of)))] for name, of in drawn.items()}
+        return PERSONA.format(**words)
+
+
+def read_personas(path: str | Path) -> Personas:
+    """The personas of a JSON file: an object with a list of words for each attribute of `Personas`.
+
+    Raises ClueError.
+    """
+    names = [f.name for f in fields(Personas)]
+    lists: list[Any] = []
+    try:
+        content = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ClueError(f"cannot read the personas in {path}: {error}") from error
+    if isinstance(content, dict):
+        lists = [content.get(name) for name in names]
+    if not lists or not all(
+        isinstance(of, list) and of and all(isinstance(word, str) for word in of) for of in lists
+    ):
+        raise ClueError(f"{path} must have a list of words for each of {', '.join(names)}")
+    return Personas(*(tuple(map(clean_text, of)) for of in lists))
+
+
 class Rephraser:
     """Rephrases sentences. say: a language model's answer to a prompt, one line.
 
@@ -101,10 +145,10 @@ class Rephraser:
         self._say = say
         self.tried = self.changed = self.refused = self.taken_back = 0
 
-    def __call__(self, text: str, names: Iterable[str] = ()) -> str:
-        """Other words for a sentence, or the sentence itself."""
+    def __call__(self, text: str, names: Iterable[str] = (), persona: str = "") -> str:
+        """Other words for a sentence, or the sentence itself. persona: of `Personas.draw`."""
         self.tried += 1
-        said = self._say(PROMPT.format(text)).strip().strip('"').strip()
+        said = self._say(persona + PROMPT.format(text)).strip().strip('"').strip()
         try:
             said = clean_text(said)
         except ClueError:

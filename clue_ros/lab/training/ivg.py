@@ -42,7 +42,7 @@ from clue_ros.lab.training.loop import Group, PartLosses, Parts, TrainingSetting
 from clue_ros.lab.training.options import EMBEDDED_RECIPE, AdapterOptions
 from clue_ros.lab.training.packing import Packed, PackedDecoder, pointer_maps, query_maps
 from clue_ros.lab.training.parallel import PRECISIONS, Processes, start_processes
-from clue_ros.lab.training.samples import Sample, one_query_each
+from clue_ros.lab.training.samples import Change, Sample, one_query_each, unchanged
 from clue_ros.lab.training.vision import LOC_BINS, soft_bins
 from clue_ros.model.adapters import Adapters, lora_config
 from clue_ros.model.backbone import IVG
@@ -465,7 +465,8 @@ class DialogueAdapter:
     writes its settings beside the weights, from the options, the folder and the notes. check:
     raises ClueError for a tokenizer that it cannot be taught with. trainer: see `IvgTrainer`.
     finish: what follows the training, before the settings are saved; returns more for `save`.
-    notes: what decides the run, of its own options.
+    notes: what decides the run, of its own options. change: what its own options make of a query,
+    None for one that is left out.
     """
 
     name: str
@@ -475,6 +476,7 @@ class DialogueAdapter:
     trainer: Callable[..., IvgTrainer] = IvgTrainer
     finish: Callable[..., Mapping[str, Any]] = lambda *_parts: {}
     notes: Callable[[Any], Mapping[str, Any]] = lambda _options: {}
+    change: Callable[[Any], Change] = lambda _options: unchanged
 
 
 def _save_ivg(options: IvgOptions, folder: Path, **notes: Any) -> None:
@@ -509,7 +511,9 @@ def train_ivg(
     # Every process reads the data, one says so.
     with contextlib.nullcontext() if processes.is_main else _silence():
         report = folder / "left_out.txt" if processes.is_main else None
-        data = load_ivg_data(options, processor, report, learner.instruction)
+        data = load_ivg_data(
+            options, processor, report, learner.instruction, learner.change(options)
+        )
     teaching = options.teaching
     notes = {
         "fingerprint": fingerprint(base),

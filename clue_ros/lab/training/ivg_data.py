@@ -41,10 +41,12 @@ from clue_ros.lab.training.options import GroundingOptions, TrainingOptions
 from clue_ros.lab.training.photographs import Fit, RandomPhotographs, fit_to, positions
 from clue_ros.lab.training.samples import (
     PER_PICTURE,
+    Change,
     Query,
     Sample,
     adapter_samples,
     held_out_adapter_samples,
+    unchanged,
 )
 from clue_ros.model.location_tokens import encode_box
 from clue_ros.model.oracle import ANSWER, DESCRIBE, instruction_for
@@ -114,6 +116,7 @@ class IvgData:
     dialogue_share: share of a step's pictures that come from the dialogues. dialogues_held_out: by
     data set. counts: training dialogues of each data set. instruction: "clarify" for what adapter B
     says, ANSWER for what the oracle says. per_picture: training pairs on a picture of the scenes.
+    change: what becomes of a query about the scenes.
     """
 
     scenes: TrainingData | None
@@ -123,6 +126,7 @@ class IvgData:
     counts: dict[str, int]
     instruction: str = CLARIFY
     per_picture: int = PER_PICTURE
+    change: Change = unchanged
 
     def slots(self, settings: TrainingSettings, step: int) -> list[Slot]:
         """The `settings.batch` pictures of a step; a function of (seed, step) alone."""
@@ -133,14 +137,18 @@ class IvgData:
         if self.scenes is None or len(out) == settings.batch:
             return out
         rest = replace(settings, batch=settings.batch - len(out))
-        drawn = adapter_samples(self.scenes, rest, step, self.instruction, self.per_picture)
+        drawn = adapter_samples(
+            self.scenes, rest, step, self.instruction, self.per_picture, self.change
+        )
         return _slots(drawn) + out
 
     def held_out(self) -> dict[str, list[Slot]]:
         """Fixed validation pictures of each data set, with their queries."""
         out: dict[str, list[Slot]] = {}
         if self.scenes is not None:
-            samples = held_out_adapter_samples(self.scenes, self.instruction, per_picture=2)
+            samples = held_out_adapter_samples(
+                self.scenes, self.instruction, per_picture=2, change=self.change
+            )
             out = {name: _slots(pictures[:HELD_OUT]) for name, pictures in samples.items()}
         return {**out, **self.dialogues_held_out}
 
@@ -158,11 +166,15 @@ def _itself(sample: Sample) -> Sample:
 
 
 def load_ivg_data(
-    options: IvgDataOptions, processor: Any, report: Path | None, instruction: str = CLARIFY
+    options: IvgDataOptions,
+    processor: Any,
+    report: Path | None,
+    instruction: str = CLARIFY,
+    change: Change = unchanged,
 ) -> IvgData:
     """Read the data sets of `--data`; the dialogues' photographs stay on disk.
 
-    report: a file for rows that cannot be used. instruction: see `IvgData`.
+    report: a file for rows that cannot be used. instruction, change: see `IvgData`.
     Raises ClueError that says what is missing.
     """
     scenes = None
@@ -173,7 +185,11 @@ def load_ivg_data(
     held_out: dict[str, list[Slot]] = {}
     counts: dict[str, int] = {}
     fit = fit_to(processor)
-    queries = oracle_queries if instruction == ANSWER else dialogue_queries
+
+    def queries(sample: InvigSample) -> list[Query]:
+        said = oracle_queries(sample) if instruction == ANSWER else dialogue_queries(sample)
+        return [query for before in said if (query := change(before)) is not None]
+
     for name in sorted(DIALOGUES & set(options.data)):
         samples: Sequence[InvigSample]
         kept: Sequence[InvigSample]
@@ -193,13 +209,13 @@ def load_ivg_data(
             held_out[name] = [partial(fixed, i) for i in range(len(fixed))]
     per_picture = options.together or PER_PICTURE
     if not counts:
-        return IvgData(scenes, None, 0.0, {}, {}, instruction, per_picture)
+        return IvgData(scenes, None, 0.0, {}, {}, instruction, per_picture, change)
     dialogues = train[0] if len(train) == 1 else _joined(train)
     pictures = DialoguePictures(
         dialogues, fit, pairs=options.pairs, seed=options.seed, queries=queries
     )
     share = options.invig_share if scenes is not None else 1.0
-    return IvgData(scenes, pictures, share, held_out, counts, instruction, per_picture)
+    return IvgData(scenes, pictures, share, held_out, counts, instruction, per_picture, change)
 
 
 def _joined(parts: Sequence[Any]) -> Sequence[InvigSample]:
@@ -208,14 +224,16 @@ def _joined(parts: Sequence[Any]) -> Sequence[InvigSample]:
 
 
 def dialogue_queries(sample: InvigSample) -> list[Query]:
-    """The cumulative reveal of a dialogue (section III-A): each question, then the box."""
-    *questions, (context, box) = reveal_pairs(sample)
-    asked = [Query("clarify", before, text, (), (), True) for before, text in questions]
-    return [*asked, Query("clarify", context, box, (), (), False)]
+    """The cumulative reveal of a dialogue (section III-A): each question, then each target."""
+    asked = len(sample.exchanges)
+    return [
+        Query(CLARIFY, context, text, (), (), number < asked)
+        for number, (context, text) in enumerate(reveal_pairs(sample))
+    ]
 
 
 def oracle_queries(sample: InvigSample) -> list[Query]:
-    """What the person of a dialogue says: the request, then each answer."""
+    """What the person of a dialogue says about the (first) target: the request, each answer."""
     codes, escaped = encode_box(Box(*sample.box), 1, 1), without_tokens
     describe = instruction_for(DESCRIBE, codes)
     queries = [Query(describe, "", escaped(sample.request), (), (), False)]

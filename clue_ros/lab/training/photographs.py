@@ -90,22 +90,25 @@ class RandomPhotographs(Generic[ItemT]):
     def __call__(self, position: int) -> Sample:
         """The `position`-th photograph of the run with its queries.
 
-        Another one takes the place of one that cannot be read, which is named once. Raises
-        ClueError when that fails again and again.
+        Another one takes the place of one that cannot be read, which is named once, and of one
+        without queries. Raises ClueError when that fails again and again.
         """
         rng = np.random.default_rng((self._seed, 17, position))
         place = self._shuffled(position)
         for _ in range(_TRIES):
             found = self._read(place)
-            if found is not None:
+            queries = [] if found is None else self.queries(found[0])
+            if found is not None and queries:
                 item, image = found
-                queries = self.queries(item)
                 if 0 < self._most < len(queries):
                     chosen = sorted(rng.choice(len(queries), size=self._most, replace=False))
                     queries = [queries[i] for i in chosen]
                 return self.scene(item, image), queries
             place = int(rng.integers(len(self.items)))
-        raise ClueError(f"{self._name}: {_TRIES} photographs in a row cannot be read, see above")
+        raise ClueError(
+            f"{self._name}: {_TRIES} photographs in a row cannot be read, see above, or say nothing"
+            " to learn"
+        )
 
     def _shuffled(self, position: int) -> int:
         """The photograph at this position; every epoch is another permutation."""

@@ -94,6 +94,13 @@ class Query:
 
 Sample = tuple[Scene, list[Query]]
 Ask = Callable[[Picture, np.random.Generator], list[Query]]
+Change = Callable[[Query], Query | None]
+"""What becomes of a query; None: it is left out."""
+
+
+def unchanged(query: Query) -> Query:
+    """The query."""
+    return query
 
 
 def base_samples(
@@ -118,22 +125,23 @@ def adapter_samples(
     step: int,
     instruction: str,
     per_picture: int = PER_PICTURE,
+    change: Change = unchanged,
 ) -> list[Sample]:
     """The pictures and queries of a step of an adapter."""
     rng = np.random.default_rng((settings.seed, 11, step))
-    ask = _moments(data, instruction, per_picture)
+    ask = _moments(data, instruction, per_picture, change)
     return _draw(data, settings.batch, rng, ADAPTER_PHOTOS, ask)
 
 
 def held_out_adapter_samples(
-    data: TrainingData, instruction: str, *, per_picture: int = 4
+    data: TrainingData, instruction: str, *, per_picture: int = 4, change: Change = unchanged
 ) -> dict[str, list[Sample]]:
     """Fixed validation samples of an adapter, by data set.
 
     Their sentences have the forms that people use, for the threshold; training balances
     them.
     """
-    ask = _moments(data, instruction, per_picture, balanced=False)
+    ask = _moments(data, instruction, per_picture, change, balanced=False)
     return _held_out(data, np.random.default_rng(2), ask)
 
 
@@ -210,7 +218,12 @@ def _base_queries(data: TrainingData, count: int) -> Ask:
 
 
 def _moments(
-    data: TrainingData, instruction: str, count: int = PER_PICTURE, *, balanced: bool = True
+    data: TrainingData,
+    instruction: str,
+    count: int = PER_PICTURE,
+    change: Change = unchanged,
+    *,
+    balanced: bool = True,
 ) -> Ask:
     """Moments of random dialogues.
 
@@ -228,7 +241,8 @@ def _moments(
         # The first moment is what is measured first: half of the samples.
         state = states[0] if rng.uniform() < 0.5 else states[int(rng.integers(len(states)))]
         if instruction == ANSWER:
-            return oracle_query(states, scene.objects, rng, language)
+            query = oracle_query(states, scene.objects, rng, language)
+            return None if query is None else change(query)
         if instruction == "clarify":
             return dialogue_query(state, scene.objects)
         return detect_query(state.context, state.candidates, instruction)
