@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -20,10 +21,13 @@ SECTIONS = {"msg": ("",), "srv": ("Request", "Response"), "action": ("Goal", "Re
 _HEAD = """\
 # Messages, services, actions
 
-What the fields of `clue_msgs` mean, with units and ranges in brackets. Made by
-`python -m scripts.message_docs` from the comments of the interface files, which
-`ros2 interface show clue_msgs/msg/GroundingResult` prints too. [ros.md](ros.md) says what travels
-where, and when there is which error.
+- **For**: you read or write a message of `clue_msgs` and want to know what a field means.
+- **Result**: the meaning of each field, with its unit and range in brackets.
+- **Time**: a look-up.
+
+`python -m scripts.message_docs` makes this page from the comments of the interface files. A shell
+shows them too: `ros2 interface show clue_msgs/msg/GroundingResult`. [ros.md](ros.md) says on which
+topic a message travels, and when there is which error.
 """
 _CONSTANT = re.compile(r"\w+ (?P<name>[A-Z_]+)=(?P<value>\d+)\s*(# (?P<about>.+))?")
 _FIELD = re.compile(r"(?P<type>[\w/]+)(?P<array>\[\d*\])? (?P<name>\w+)( -?[\d.]+)?")  # a default
@@ -72,6 +76,10 @@ def _linked(kind: str) -> str:
     return f"[`{name}`](#{name.lower()}){array}" if name[0].isupper() else f"`{kind}`"
 
 
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
+
+
 def markdown() -> str:
     """Return the page."""
     lines = [_HEAD]
@@ -80,7 +88,7 @@ def markdown() -> str:
         for path in sorted((INTERFACES / kind).iterdir()):
             parts = re.split(r"^---\n", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
             sections = [read(part) for part in parts]
-            lines += [f"## {path.stem}", "", f"{word}. {sections[0].about}", ""]
+            lines += [f"## {path.stem}", "", _wrapped(f"{word}. {sections[0].about}"), ""]
             for title, section in zip(SECTIONS[kind], sections, strict=True):
                 lines += [f"### {title} of {path.stem}", ""] if title else []
                 if section.fields:

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Writes config/clue.yaml and the tables of docs/ros.md from the parameter tables of the nodes.
+"""Writes config/clue.yaml and docs/parameters.md's tables from the parameter tables of the nodes.
 
 python -m scripts.parameter_docs        # in the repository
 """
@@ -18,7 +18,7 @@ from clue_ros.nodes.parameters import Change, Parameter
 
 ROOT = Path(__file__).resolve().parents[1]
 CONFIG = ROOT / "config" / "clue.yaml"
-PAGE = ROOT / "docs" / "ros.md"
+PAGE = ROOT / "docs" / "parameters.md"
 _HEAD = """\
 # Every parameter of every node with its default, made by `python -m scripts.parameter_docs`
 # from what the nodes declare. `/**/` matches any namespace.
@@ -71,7 +71,7 @@ def _limits(p: Parameter) -> str:
 def documented(text: str) -> str:
     """Return the text of the page with a table under each heading that names a node."""
     for node in NODES:
-        heading = f"### `{node}`\n\n"
+        heading = f"## `{node}`\n\n"
         before, found, rest = text.partition(f"{heading}|")
         if found:
             end = re.search(r"\n\n|\n*\Z", rest)

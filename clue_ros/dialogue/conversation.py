@@ -20,7 +20,7 @@ with `force_grounding` makes the model point at its best guess.
 The paper's model reads every H as an answer. Here `clue_ros.dialogue.reading` reads it first: a
 stop or a refusal ends the dialogue with CANCELED, "wait" keeps the question open, side talk is
 ignored, what names nothing that was asked has it asked once more, and a request for another object
-starts C over. The model never reads these (docs/ros.md, "What a person may say"). Where it is in
+starts C over. The model never reads these (docs/reading.md, "To an open question"). Where it is in
 doubt whether something is wanted, the model is run, and its box is confirmed before the robot
 points: "Should I take the banana?".
 """

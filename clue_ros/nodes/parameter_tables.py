@@ -3,7 +3,7 @@
 """Every parameter of every node, declared once.
 
 The nodes declare from these tables; `python -m scripts.parameter_docs` writes
-config/clue.yaml and the tables of docs/ros.md from them, and a test compares.
+config/clue.yaml and the tables of docs/parameters.md from them, and a test compares.
 """
 
 from __future__ import annotations

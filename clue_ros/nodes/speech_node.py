@@ -232,7 +232,7 @@ def read_lines(
 
 
 class SpeechNode(ManagedNode):
-    """The node speech; docs/voice.md lists its topics, docs/ros.md its parameters.
+    """The node speech; docs/voice.md lists its topics, docs/parameters.md its parameters.
 
     Raises (on construction): BadParameterError for an override that the parameter table refuses.
     """

@@ -41,7 +41,7 @@ STATUS = {
 
 
 class TtsNode(ManagedNode):
-    """The node tts; docs/voice.md lists its topics, docs/ros.md its parameters.
+    """The node tts; docs/voice.md lists its topics, docs/parameters.md its parameters.
 
     Raises (on construction): BadParameterError for an override that the parameter table refuses.
     """

@@ -254,8 +254,8 @@ def test_it_may_be_called_in_a_callback_of_another_node(
 
 
 @pytest.mark.parametrize("asks", [True, False])
-def test_the_code_in_the_integration_guide_works(client: Client, asks: bool) -> None:
-    text = (ros_helpers.ROOT / "docs" / "integration.md").read_text()
+def test_the_code_in_the_client_guide_works(client: Client, asks: bool) -> None:
+    text = (ros_helpers.ROOT / "docs" / "howto-client.md").read_text()
     code = text.split("```python\n")[1].split("```")[0]
     client.set(threshold=0.0 if asks else 1.0)  # it asks twice, its max_turns, and gives up
     done = subprocess.run(
@@ -280,7 +280,7 @@ HEEDS_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_h
 def test_ctrl_c_at_a_question_leaves_no_dialogue_open(
     grounder: CommandGrounder, client: Client
 ) -> None:
-    text = (ros_helpers.ROOT / "docs" / "integration.md").read_text()
+    text = (ros_helpers.ROOT / "docs" / "howto-client.md").read_text()
     code = text.split("```python\n")[1].split("```")[0]
     client.set(threshold=0.0)
     person = subprocess.Popen(

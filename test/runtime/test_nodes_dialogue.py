@@ -165,8 +165,8 @@ def test_deactivation_ends_the_dialogue_and_activation_brings_the_node_back(clie
 
 
 def test_the_client_in_the_documentation_works(client: Client) -> None:
-    text = (ros_helpers.ROOT / "docs" / "ros.md").read_text()
-    code = text.split("```python\n")[1].split("```")[0]
+    text = (ros_helpers.ROOT / "docs" / "howto-client.md").read_text()
+    code = text.split("```python\n")[2].split("```")[0]
     client.set(threshold=0.0)  # so it asks twice, its max_turns, and then gives up
     done = subprocess.run(
         [sys.executable, "-c", code],
