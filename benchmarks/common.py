@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from clue_ros.lab.options import add_options, option, read_options
 from clue_ros.model.loading import DEFAULT_MODEL
-from clue_ros.model.openvino_backbone import CACHE
+from clue_ros.model.openvino_compiler import CACHE
 
 T = TypeVar("T")
 REQUEST = "pick up the block"

@@ -8,7 +8,7 @@
 # the second one finds "C", and sets "C" at its end. From then on Python's open(), Path.read_text()
 # and text pipes without an encoding decode as ASCII, in code that has nothing to do with OpenVINO.
 # Without a cache, or with one thread, the locale stays. clue_ros compiles one graph at a time
-# (clue_ros/model/openvino_backbone.py).
+# (clue_ros/model/openvino_compiler.py).
 #
 # Seen (in one to three rounds of four threads):
 #        one thread: UTF-8

@@ -32,7 +32,7 @@ from clue_ros.model.loading import check_shapes, reading
 from clue_ros.model.tensors import read_tensors
 
 if TYPE_CHECKING:
-    from clue_ros.model.openvino_backbone import Graph
+    from clue_ros.model.openvino_compiler import Graph
 
 WEIGHTS_FILE = "box_head.safetensors"
 SIDE = 640  # pixels of the longer side of the pictures that it reads
@@ -114,12 +114,11 @@ class BoxHead:
 
     @cached_property
     def _graph(self) -> Graph:
-        from clue_ros.model.openvino_backbone import PRECISIONS, Compiler, digest
+        from clue_ros.model.openvino_compiler import Compiler, digest
         from clue_ros.model.openvino_graphs import box_head_graph
 
-        compiler = Compiler(PRECISIONS["float32"])  # the sides are parts of a pixel
         build = partial(box_head_graph, self.weights, self.channels, DILATIONS)
-        return compiler(build, f"box head {digest(self.weights)}")
+        return Compiler("f32")(build, f"box head {digest(self.weights)}")
 
     def nbytes(self) -> int:
         """Bytes of weights."""

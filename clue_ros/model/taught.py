@@ -19,12 +19,12 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import cv2
 import numpy as np
@@ -48,7 +48,6 @@ from clue_ros.model.word_memory import (
 
 if TYPE_CHECKING:
     from clue_ros.model.backbone import Array
-    from clue_ros.model.view import View
 
 # Chosen on rendered scenes of world "table" (`clue data tabletop`) and on five photographs.
 RIDGE = 0.02
@@ -104,14 +103,22 @@ class Patches:
         )
 
 
-def patches_of(view: View) -> Patches:
-    """The frozen features of an image; those of the vision tower, where a model has no stem."""
-    sizes = getattr(view.checkpoint.backbone.config.vision_config, "conv_stem", None)
+def patches_of(
+    image: npt.NDArray[np.uint8],
+    sizes: Mapping[str, Any] | None,
+    stages: Callable[[int, tuple[int, ...]], list[Array]],
+    features: Array,
+) -> Patches:
+    """The frozen features of an image (H, W, 3).
+
+    sizes: of the model's stem, whose stages `View.stages` gives; None: it has none, and the vision
+    tower's features (1, N, D) of the image are taken.
+    """
     if sizes is None:
-        grid = view.checkpoint.grid
-        tokens = view.features[0].reshape(grid, grid, -1)
-        return _with_colors(_unit(tokens.astype(np.float32)), view.image)
-    maps = view.stages(fine_side(sizes), fine_stages(sizes))
+        side = math.isqrt(features.shape[1])
+        tokens = features[0].reshape(side, side, -1)
+        return _with_colors(_unit(tokens.astype(np.float32)), image)
+    maps = stages(fine_side(sizes), fine_stages(sizes))
     middle = min(1, len(maps) - 1)  # the resolution of the features: stride 16
     size = maps[middle].shape[2:0:-1]
     parts = []
@@ -122,7 +129,7 @@ def patches_of(view: View) -> Patches:
             planes = [cv2.resize(plane, size, interpolation=how) for plane in found]
             level = np.stack(planes, -1)
         parts.append(_unit(level) * np.float32(FINER_LESS if place < middle else 1))
-    return _with_colors(_unit(np.concatenate(parts, -1)), view.image)
+    return _with_colors(_unit(np.concatenate(parts, -1)), image)
 
 
 def _with_colors(values: Array, image: npt.NDArray[np.uint8]) -> Patches:
@@ -346,19 +353,19 @@ def _scaled(
     return weights.astype(np.float32), -(weights @ middle).astype(np.float32)
 
 
-def refined(sighting: Sighting, view: View, scores: Array) -> Box:
-    """The box of a sighting, fitted to what the image shows.
+def refined(sighting: Sighting, image: npt.NDArray[np.uint8], scores: Array) -> Box:
+    """The box of a sighting, fitted to the edges in an RGB image (H, W, 3).
 
     scores (rows, columns): of its word. The median, side by side, of the box itself and of the
     boxes of two masks (`clue_ros.model.masks`), which begin near the box and around the point.
     """
-    width, height = view.width, view.height
+    height, width = image.shape[:2]
     box, (x, y), reach = sighting.box, sighting.point, sighting.reach * (0.5 + AROUND)
     near = box.grown(NEAR * box.width, NEAR * box.height)
     prior = np.clip(scores, 0.0, 1.0)
     found = [box.as_tuple()]
     for start in (near, Box(x - reach, y - reach, x + reach, y + reach)):
-        mask = grabcut_mask(view.image, start.clipped(width, height), prior)
+        mask = grabcut_mask(image, start.clipped(width, height), prior)
         rows, columns = mask.any(1).nonzero()[0], mask.any(0).nonzero()[0]
         found.append((columns[0], rows[0], columns[-1] + 1, rows[-1] + 1))
     return Box(*map(float, np.median(found, axis=0)))

@@ -89,7 +89,7 @@ class TaughtFinder:
     def candidate(self, seen: Sighting) -> Candidate:
         """A sighting with its box fitted to the picture."""
         (scores,) = self.recogniser.scores_of(self.view.patches, [seen.word])
-        box = refined(seen, self.view, scores)
+        box = refined(seen, self.view.image, scores)
         name = seen.word.name
         return Candidate(box, name, seen.probability, SOURCE).known(**{KIND: name})
 

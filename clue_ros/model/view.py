@@ -97,7 +97,9 @@ class View:
         from clue_ros.model.taught import patches_of
 
         if self._encoded.patches is None:
-            self._encoded.patches = patches_of(self)
+            vision = self.checkpoint.backbone.config.vision_config
+            sizes = getattr(vision, "conv_stem", None)
+            self._encoded.patches = patches_of(self.image, sizes, self.stages, self.features)
         return self._encoded.patches
 
     @property

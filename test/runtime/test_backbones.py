@@ -25,14 +25,15 @@ from tiny_model import write_random_model
 from clue_ros.engine import Clue
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.lab.evaluation.plain_transformers import PlainTransformers
-from clue_ros.model import openvino_backbone, openvino_graphs
+from clue_ros.model import openvino_backbone, openvino_compiler, openvino_graphs
 from clue_ros.model.backbone import DETECTOR, IVG, Backbone, Reader
 from clue_ros.model.checkpoint import Checkpoint, load_checkpoint, open_backbone
 from clue_ros.model.config import read_config
 from clue_ros.model.decoding import forced, read_prompts
 from clue_ros.model.load_options import LoadOptions
 from clue_ros.model.loading import read_weights
-from clue_ros.model.openvino_backbone import CACHE, OpenVinoBackbone
+from clue_ros.model.openvino_backbone import OpenVinoBackbone
+from clue_ros.model.openvino_compiler import CACHE
 from clue_ros.model.prompts import LeanProcessor, encode_prompts
 from clue_ros.model.shapes import EMBEDDINGS, SCALE
 from clue_ros.model.tensors import Mapped
@@ -476,7 +477,7 @@ def test_graphs_that_were_not_used_for_long_are_removed(
     folder.mkdir()
     for name, age in (("old", 1.1), ("used", 0.9)):
         (folder / f"{name}.graph").touch()
-        when = time.time() - age * openvino_backbone.UNUSED
+        when = time.time() - age * openvino_compiler.UNUSED
         os.utime(folder / f"{name}.graph", (when, when))
     load_checkpoint(random_model, backend="openvino").look(image(1))
     assert not (folder / "old.graph").exists()
