@@ -168,7 +168,7 @@ def trainer(root: Path) -> GrpoTrainer:
 def played(trainer: GrpoTrainer, seed: int = 0) -> Any:
     rng = np.random.default_rng(seed)
     prompts = draw_prompts(random_scenes(4, 0), grammar_of(WORLD), 3, rng, clear=0.3, absent=0.2)
-    return trainer.play(prompts, 6, rng)
+    return trainer.play(prompts, trainer.agent.look(prompts), 6, rng)
 
 
 def test_the_loss_sees_the_log_probabilities_of_generation(trainer: GrpoTrainer) -> None:
@@ -176,7 +176,7 @@ def test_the_loss_sees_the_log_probabilities_of_generation(trainer: GrpoTrainer)
     agent, rng = trainer.agent, np.random.default_rng(0)
     scenes = random_scenes(2, 0)
     prompts = draw_prompts(scenes, trainer.grammar, 2, rng, clear=0.5, absent=0)
-    round_ = trainer.play(prompts, 6, rng)
+    round_ = trainer.play(prompts, agent.look(prompts), 6, rng)
     rollouts = [rollout for group in round_.groups for rollout in group]
     texts = ["the block", "pick up the red ball assistant: the left one ? user: no , the other one"]
     contexts = [texts[i % 2] for i in range(len(rollouts))]

@@ -13,6 +13,16 @@ import pytest
 from evaluation_helpers import parsed
 from moving_pictures import cut_out, moving
 from PIL import Image
+from tiny_language_model import write_random_language_model
+from transformers import (
+    CLIPImageProcessorPil,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    PreTrainedTokenizerFast,
+)
 
 from clue_ros.dialogue.conversation import Conversation
 from clue_ros.dialogue.types import (
@@ -23,7 +33,9 @@ from clue_ros.dialogue.types import (
     Question,
     asked_about,
 )
+from clue_ros.errors import ModelError
 from clue_ros.lab.data.videos import Known, VideoRequest
+from clue_ros.lab.evaluation.chat_agent import ChatAgent, ChatModel, read_action
 from clue_ros.lab.evaluation.rvos import RvosOptions, measure
 from clue_ros.lab.evaluation.video_agent import (
     MAX_TURNS,
@@ -164,3 +176,128 @@ def test_the_agent_option_lets_an_adapter_decide_alone(
     words = ["eval", "rvos", "--data", str(tmp_path), "--model", str(random_model)]
     assert main([*words, "--ways", "key frame", "--agent", str(tmp_path / "none")]) == 2
     assert "there is no folder" in capsys.readouterr().err
+    assert main([*words, "--ways", "dialogue", "--agent", "chat:x/y"]) == 2
+    assert "a chat model has no way dialogue" in capsys.readouterr().err
+
+
+BOX_FORM = '<think>the red one</think>{"bbox_2d": [100, 200, 300, 400], "point_2d": [150, 250]}'
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        (BOX_FORM, Segment(Box(20, 20, 60, 40), (30, 25))),
+        ("bbox_2d: [300, 400, 100, 200]", Segment(Box(20, 20, 60, 40), (40, 30))),
+        ("{'bbox_2d': ['0.1', '0.2', '0.3', '0.4']}", Segment(Box(20, 20, 60, 40), (40, 30))),
+        ('{"bbox_2d": [0, 0, 0, 0], "point_2d": [0, 0]}', Done("NOT_FOUND")),
+        ("<think>keyframe 1 or 2?</think> <keyframe>3</keyframe>", KeyFrame(3)),
+        ("The key frame is: 2.", KeyFrame(2)),
+        ("<keyframe>-1</keyframe>", Done("NOT_FOUND")),
+        ("<keyframe>6</keyframe>", Done("NOT_FOUND")),
+        ("I cannot tell", Done("BAD_FORM")),
+        ("<think>never ends <keyframe>2</keyframe>", Done("BAD_FORM")),
+    ],
+)
+def test_forms_of_a_chat_model_are_read_forgivingly(text: str, action: Action) -> None:
+    found = read_action(text, 6, 200, 100)
+    if isinstance(found, Segment) and isinstance(action, Segment):
+        assert found.box.as_list() == pytest.approx(action.box.as_list())
+        assert found.point == pytest.approx(action.point)
+    else:
+        assert found == action
+
+
+def test_a_call_of_a_chat_model_is_a_question() -> None:
+    for text in (
+        'think<call>{"name": "vlm_tool", "query": "is the target red or blue?"}</call>',
+        "{'name': 'vlm_tool', 'query': 'is the target red\n or blue?'}",
+    ):
+        action = read_action(text, 6, 200, 100)
+        assert isinstance(action, AskPerson)
+        assert action.question.text == "is the target red or blue?"
+        assert action.question.suggested_answers == ("red", "blue")
+
+
+class Chats:
+    """A chat model that says what it was told to, and keeps the last chat."""
+
+    def __init__(self, *replies: str) -> None:
+        self.replies, self.chat = list(replies), list[Any]()
+
+    def say(self, messages: list[dict[str, Any]]) -> str:
+        """The next reply."""
+        self.chat = messages
+        return self.replies.pop(0)
+
+
+def test_a_chat_model_holds_an_episode() -> None:
+    model = Chats(
+        '<call>{"name": "vlm_tool", "query": "is the target red or blue?"}</call>',
+        "<keyframe>4</keyframe>",
+        BOX_FORM,
+    )
+    frames = [np.full((100, 200, 3), n, np.uint8) for n in range(6)]
+    episode = hold_episode(
+        ChatAgent(model, frames), Conversation("the mug"), lambda _: "the red one"
+    )
+    assert (episode.code, episode.frame) == ("NONE", 4)
+    assert episode.found is not None
+    assert episode.found.box.as_list() == pytest.approx([20, 20, 60, 40])
+    roles = [message["role"] for message in model.chat]
+    assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
+    pictures = [c["image"] for m in model.chat for c in m["content"] if c["type"] == "image"]
+    assert [picture.getpixel((0, 0))[0] for picture in pictures] == [0, 1, 2, 3, 4, 5, 4]
+    assert "<information>the red one</information>" in model.chat[3]["content"][0]["text"]
+
+
+def test_a_chat_model_that_points_before_it_chose_a_frame_is_done() -> None:
+    frames = [np.zeros((9, 9, 3), np.uint8)] * 6
+    episode = hold_episode(ChatAgent(Chats(BOX_FORM), frames), Conversation("the mug"), str)
+    assert (episode.code, episode.found) == ("BAD_FORM", None)
+
+
+def write_random_chat_model(folder: Path) -> Path:
+    """LLaVA with random weights, a tokenizer of single characters, and a chat template."""
+    write_random_language_model(folder)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer.add_tokens(["<image>"], special_tokens=True)
+    text = LlamaConfig.from_pretrained(folder)
+    text.vocab_size = len(tokenizer)
+    vision = CLIPVisionConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        image_size=32, patch_size=16, projection_dim=16,
+    )  # fmt: skip
+    config = LlavaConfig(
+        vision_config=vision, text_config=text,
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+        vision_feature_layer=-1,
+    )  # fmt: skip
+    pictures = CLIPImageProcessorPil(
+        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
+    )
+    template = (
+        "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for c in m['content'] %}"
+        "{% if c['type'] == 'image' %}<image>{% else %}{{ c['text'] }}{% endif %}{% endfor %}"
+        "<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+    )
+    LlavaForConditionalGeneration(config).save_pretrained(folder)
+    LlavaProcessor(
+        pictures, tokenizer, patch_size=16, vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=template,
+    ).save_pretrained(folder)  # fmt: skip
+    return folder
+
+
+def test_a_chat_model_is_loaded_by_name_and_sees_the_frames(tmp_path: Path) -> None:
+    model = ChatModel.load(str(write_random_chat_model(tmp_path)), "cpu")
+    frames = [np.full((40, 60, 3), 40 * n, np.uint8) for n in range(6)]
+    model.max_new_tokens = 8
+    agent = ChatAgent(model, frames)
+    said = agent.act(Conversation("the mug").dialogue, [], may_ask=True)
+    assert isinstance(said, Done)  # it knows nothing
+
+
+def test_a_model_that_does_not_chat_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="cannot load the chat model"):
+        ChatModel.load(str(tmp_path), "cpu")

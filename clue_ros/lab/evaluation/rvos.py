@@ -41,6 +41,7 @@ from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Dialogue, Grounding, Que
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.video_layouts import LAYOUTS, video_requests
 from clue_ros.lab.data.videos import Known, Mask, VideoRequest
+from clue_ros.lab.evaluation.chat_agent import ChatAgent, ChatModel
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
 from clue_ros.lab.evaluation.video_agent import Episode, GrounderAgent, hold_episode, seen_frames
 from clue_ros.lab.language.grammars import grammar_of
@@ -56,6 +57,7 @@ TOLERANCE = 0.008  # of the frame's diagonal: how far apart two boundaries match
 WAYS = ("true mask", "true box", "never ask", "dialogue", "key frame")
 TRUE_MASK, TRUE_BOX, NEVER, DIALOGUE, KEY_FRAME = WAYS
 GIVEN = (TRUE_MASK, TRUE_BOX)
+CHAT = "chat:"  # before the name of a chat model
 CLEAR, AMBIGUOUS = GROUPS = ("clear", "ambiguous")
 Image = npt.NDArray[np.uint8]
 Record = dict[str, Any]
@@ -97,10 +99,10 @@ class RvosOptions:
     ways: tuple[str, ...] = option(
         WAYS, "which ways to the masks are measured", nargs="+", choices=WAYS
     )
-    agent: Path | None = option(
+    agent: str | None = option(
         None,
-        "adapter B that decides alone whether to ask, as of `clue train grpo`: the same as --ivg"
-        " DIR --policy decoder",
+        "an adapter B that decides alone whether to ask, as of `clue train grpo` (the same as --ivg"
+        " DIR --policy decoder), or chat: and a hub id or folder of a chat model that sees",
         metavar="DIR",
     )
     world: str = option(DEFAULT_WORLD, "world whose words the simulated person speaks")
@@ -196,7 +198,10 @@ def _figures(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def measure(clue: Any, requests: Iterable[VideoRequest], options: RvosOptions) -> Results:
-    """Measure each way on each request. clue: a `Grounder`, or None where no way needs one."""
+    """Measure each way on each request.
+
+    clue: a `Grounder`, a `ChatModel` for the way "key frame", or None where no way needs one.
+    """
     out, given = Results(), dict[Any, Record]()
     video: Video | None = None
     for request in requests:
@@ -293,7 +298,9 @@ def _acted(
     person = _Person(known, video, options)
     episode, shown = Episode(code=person.code), seen_frames(len(video.frames))
     if person.conversation is not None:
-        agent = GrounderAgent(clue, [video.frames[n] for n in shown])
+        frames = [video.frames[n] for n in shown]
+        chats = isinstance(clue, ChatModel)
+        agent = ChatAgent(clue, frames) if chats else GrounderAgent(clue, frames)
         episode = hold_episode(agent, person.conversation, person)
     frame, found = shown[episode.frame], episode.found
     about = person.about(episode.code) | {"frame": frame, "turns": len(episode.actions)}
@@ -351,8 +358,11 @@ def run(args: argparse.Namespace) -> int:
     """Run ``clue eval rvos``; the exit status."""
     options = read_options(RvosOptions, args)
     check_tracker(options.tracker)
-    if options.agent is not None:
-        alone = replace(options.model, ivg=str(options.agent), policy="decoder")
+    chats = options.agent is not None and options.agent.startswith(CHAT)
+    if chats and (others := set(options.ways) - {*GIVEN, KEY_FRAME}):
+        raise ClueError(f"a chat model has no way {', '.join(sorted(others))}: give other --ways")
+    if options.agent is not None and not chats:
+        alone = replace(options.model, ivg=options.agent, policy="decoder")
         options = replace(options, model=alone)
     problems: list[str] = []
 
@@ -364,7 +374,11 @@ def run(args: argparse.Namespace) -> int:
             yield request
 
     wants_model = bool(set(options.ways) - {*GIVEN})
-    clue = options.model.load() if wants_model else None
+    clue: Any = None
+    if wants_model and chats:
+        clue = ChatModel.load(str(options.agent).removeprefix(CHAT), options.model.device)
+    elif wants_model:
+        clue = options.model.load()
     result = measure(clue, with_progress(chosen()), options)
     result.problems[:0] = problems
     note(result.problems)

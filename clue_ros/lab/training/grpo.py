@@ -135,6 +135,7 @@ class GrpoTrainer:
         self.agent, self.options, self.processes = agent, options, processes
         self.grammar = grammar_of(world)
         self._last: tuple[int, Round] | None = None
+        self._held_out: dict[int, Array] = {}  # features of held-out pictures, by their batch
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
@@ -229,13 +230,19 @@ class GrpoTrainer:
         first = number - number % self.options.updates
         if self._last is None or self._last[0] != first:
             rng = np.random.default_rng([self.options.seed, first, self.processes.rank, 1])
-            self._last = first, self.play(prompts, self.options.rollouts, rng)
+            seen = self.agent.look(prompts)
+            self._last = first, self.play(prompts, seen, self.options.rollouts, rng)
         return self._last[1]
 
-    def play(self, prompts: Sequence[Prompt], each: int, rng: np.random.Generator | None) -> Round:
-        """Dialogues of this adapter from some requests."""
+    def play(
+        self,
+        prompts: Sequence[Prompt],
+        features: Array,
+        each: int,
+        rng: np.random.Generator | None,
+    ) -> Round:
+        """Dialogues of this adapter from some requests about pictures with these features."""
         agent, options = self.agent, self.options
-        features = agent.look(prompts)
         groups = play(
             agent,
             self.grammar,
@@ -249,11 +256,17 @@ class GrpoTrainer:
         return Round(features, groups)
 
     def evaluate(self, held_out: Sequence[Prompt]) -> dict[str, float]:
-        """Means over the likeliest dialogues of this process's share of held-out requests."""
+        """Means over the likeliest dialogues of this process's share of held-out requests.
+
+        They are the same at each call: their pictures are looked at once.
+        """
         mine = held_out[self.processes.rank :: self.processes.count]
         rollouts: list[Rollout] = []
         for i in range(0, len(mine), HELD_OUT_BATCH):
-            played = self.play(mine[i : i + HELD_OUT_BATCH], 1, None)
+            prompts = mine[i : i + HELD_OUT_BATCH]
+            if i not in self._held_out:
+                self._held_out[i] = self.agent.look(prompts)
+            played = self.play(prompts, self._held_out[i], 1, None)
             rollouts += [group[0] for group in played.groups]
         seen = figures(rollouts)
         sums = self.processes.sum({name: total for name, (total, _) in seen.items()})

@@ -160,9 +160,13 @@ class Agent:
     settings: IvgSettings
 
     def look(self, prompts: Sequence[Prompt]) -> Array:
-        """Features (n, N, D) of the prompts' pictures."""
-        pictures = [look_at(self.backbone, self.processor, [p.scene.image]) for p in prompts]
-        return np.concatenate(pictures)
+        """Features (n, N, D) of the prompts' pictures, each looked at once."""
+        scenes = {id(prompt.scene): prompt.scene for prompt in prompts}
+        seen = {
+            key: look_at(self.backbone, self.processor, [scene.image])
+            for key, scene in scenes.items()
+        }
+        return np.concatenate([seen[id(prompt.scene)] for prompt in prompts])
 
     def reply(
         self,
