@@ -75,6 +75,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "eval": {
         "it2p": Command("clue_ros.lab.evaluation.it2p", "photographs of blocks (IT2P)"),
         "tabletop": Command("clue_ros.lab.evaluation.tabletop", "simulated scenes"),
+        "asking": Command(
+            "clue_ros.lab.evaluation.asking", "dialogues of adapter B alone (clue train grpo)"
+        ),
         "ivg": Command(
             "clue_ros.lab.evaluation.table3_guesser", "whole dialogues, must point (Table III)"
         ),

@@ -110,16 +110,17 @@ def test_returns_discount_later_turns() -> None:
 
 
 def test_advantages_are_normalised_within_a_group() -> None:
-    assert normalised([1, 3]) == pytest.approx([-1, 1], abs=1e-5)
-    assert normalised([2, 2]) == pytest.approx([0, 0])
+    assert normalised([1, 3], 0) == pytest.approx([-1, 1], abs=1e-5)
+    assert normalised([1, 3], 1) == pytest.approx([-0.5, 0.5])  # of a deviation of 1
+    assert normalised([2, 2], 0) == pytest.approx([0, 0])
     assert (varies([1, 1]), varies([1, 2])) == (False, True)
     # Three dialogues: one asks well and points, one points, one asks in vain and points.
     rewards, turns = [3.0, 0.0, 3.0], [[1.0, 0.0], [0.0], [0.0, 0.0]]
     deviation = math.sqrt(2)  # of 3, 0, 3
-    alone = group_advantages(rewards, turns, RewardOptions(turn_weight=0))
+    alone = group_advantages(rewards, turns, RewardOptions(turn_weight=0, epsilon=0))
     assert alone[0] == pytest.approx([1 / deviation] * 2, abs=1e-5)
     assert alone[1] == pytest.approx([-2 / deviation], abs=1e-5)
-    both = group_advantages(rewards, turns, PLAIN)
+    both = group_advantages(rewards, turns, RewardOptions(epsilon=0))
     # First turns earn 1, 0, 0: of deviation sqrt(2)/3. Second turns all earn 0.
     first = 0.5 * (2 / 3) / (deviation / 3)
     assert both[0] == pytest.approx([1 / deviation + first, 1 / deviation], abs=1e-5)
@@ -143,7 +144,7 @@ def test_the_loss_is_clipped_on_both_sides() -> None:
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("grpo")
-    for split, count, seed in (("train", 4, 0), ("val", 2, 1)):
+    for split, count, seed in (("train", 4, 0), ("val", 2, 1), ("test", 3, 2)):
         path = shards.shard_path(root / "scenes", split, 0, 0, WORLD)
         shards.write_shard(path, random_scenes(count, seed, size=SIZES["image_size"]), WORLD)
     write_random_model(root / "model", vocabulary(WORLD))
@@ -297,6 +298,27 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(
     )
     assert all(torch.equal(again[name], weight) for name, weight in straight.items())
     assert any(not torch.equal(first[name], weight) for name, weight in straight.items())
+
+
+def test_adapter_b_is_measured_alone(
+    root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["eval", "asking", "--data", str(root / "scenes"), "--world", WORLD, "--json"]
+    words += ["--model", str(root / "model"), "--device", "cpu", "--max-turns", "2"]
+    rows = tmp_path / "rows.jsonl"
+    found = []
+    for more in (["--records", str(rows)], ["--ivg", str(root / "model" / IVG)], ["--never-ask"]):
+        assert main([*words, *more]) == 0
+        found.append(json.loads(capsys.readouterr().out))
+    assert found[0] == found[1]
+    records = [json.loads(line) for line in rows.read_text().splitlines()]
+    assert len(records) == sum(found[0]["n"].values()) > 0
+    assert {"kind", "right", "questions", "useless", "dialogue"} <= set(records[0])
+    never = found[2]
+    assert (never["questions"], never["unasked"], never["asked_clear"]) == (0, 1, 0)
+    assert never["right_absent"] == 0  # it cannot say so
+    assert main([*words, "--ivg", str(tmp_path / "none")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
 
 
 def test_options_that_cannot_work_are_refused() -> None:

@@ -36,6 +36,7 @@ from clue_ros.lab.training.grpo_rewards import (
     clipped_losses,
     fading,
     step_advantages,
+    varies,
 )
 from clue_ros.lab.training.grpo_rollouts import (
     KINDS,
@@ -154,7 +155,7 @@ class GrpoTrainer:
         counts |= {"clipped": float(tokens), "groups": float(len(groups))}
 
         def losses(totals: Mapping[str, float]) -> Iterator[PartLosses]:
-            kept = sum(len({r.reward for r in group}) > 1 for group in groups)
+            kept = sum(varies([r.reward for r in group]) for group in groups)
             means = {name: total / max(1, totals[name]) for name, (total, _) in seen.items()}
             means["groups"] = kept / max(1, totals["groups"])
             yield partial(self._nothing, means)

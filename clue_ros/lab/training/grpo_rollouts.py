@@ -43,7 +43,15 @@ from clue_ros.lab.training.grpo_rewards import (
 )
 from clue_ros.model.backbone import IVG, Array
 from clue_ros.model.checkpoint import IvgSettings, look_at
-from clue_ros.model.decoding import Bits, Generation, Prefill, Vocabulary, allowed_tokens, reply_to
+from clue_ros.model.decoding import (
+    Bits,
+    Generation,
+    Mode,
+    Prefill,
+    Vocabulary,
+    allowed_tokens,
+    reply_to,
+)
 from clue_ros.model.location_tokens import decode_box
 from clue_ros.model.masks import grabcut_mask
 from clue_ros.model.prompts import decode_text, encode_prompts
@@ -152,12 +160,13 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Agent:
-    """Adapter B on the torch backbone, as it is at this step."""
+    """Adapter B on the torch backbone, as it is at this step. mode: of its decoding."""
 
     backbone: TorchBackbone
     processor: Any
     vocabulary: Vocabulary
     settings: IvgSettings
+    mode: Mode = "free"
 
     def look(self, prompts: Sequence[Prompt]) -> Array:
         """Features (n, N, D) of the prompts' pictures, each looked at once."""
@@ -191,7 +200,7 @@ class Agent:
             self.backbone,
             self.vocabulary,
             prefill,
-            "free",
+            self.mode,
             max_new_tokens=self.settings.max_new_tokens,
             max_boxes=self.settings.max_boxes,
             rng=rng,
@@ -208,7 +217,9 @@ class Agent:
 
     def allowed(self, said: Generation) -> Bits:
         """What could be sampled at each of these tokens, (S, V)."""
-        return allowed_tokens(self.vocabulary, "free", self.sampled(said), self.settings.max_boxes)
+        return allowed_tokens(
+            self.vocabulary, self.mode, self.sampled(said), self.settings.max_boxes
+        )
 
 
 def play(
