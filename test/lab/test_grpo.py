@@ -322,7 +322,7 @@ def test_adapter_b_is_measured_alone(
 
 
 def test_options_that_cannot_work_are_refused() -> None:
-    with pytest.raises(ClueError, match="--prompts 4 is no multiple of --updates 3"):
+    with pytest.raises(ClueError, match="--steps 100 is no multiple of --updates 3"):
         GrpoOptions(model="m", rewards=PLAIN, updates=3)
     with pytest.raises(ClueError, match="shares of 1 together"):
         GrpoOptions(model="m", rewards=PLAIN, clear_share=0.8, absent_share=0.3)

@@ -27,6 +27,7 @@ from torch import Tensor
 from clue_ros.dialogue.types import MAX_QUESTIONS
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.simulator.shards import read_scenes
 from clue_ros.lab.training.adapters import frozen_base
@@ -98,7 +99,7 @@ class GrpoOptions(LearnerOptions):
         """Raises ClueError for options that cannot work."""
         if not 0 <= self.clear_share + self.absent_share <= 1:
             raise ClueError("--clear-share and --absent-share: want shares of 1 together at most")
-        for name in ("prompts", "steps", "save_every"):
+        for name in ("steps", "save_every"):  # a state is saved between two rounds
             if (value := getattr(self, name)) % self.updates:
                 flag = name.replace("_", "-")
                 raise ClueError(f"--{flag} {value} is no multiple of --updates {self.updates}")
@@ -298,6 +299,11 @@ def run(args: argparse.Namespace) -> int:
 
 def train_grpo(options: GrpoOptions, processes: Processes) -> None:
     """Train adapter B on by reinforcement, and write its folder."""
+    if options.prompts % (processes.count * options.updates):
+        raise ClueError(
+            f"--prompts {options.prompts} cannot be shared by {processes.count} processes and"
+            f" {options.updates} updates"
+        )
     out = options.folder(GRPO)
     model = find_model(options.model)
     base = find_base(model)
@@ -314,16 +320,7 @@ def train_grpo(options: GrpoOptions, processes: Processes) -> None:
     )
     trainer = GrpoTrainer(agent, options.world, options, processes)
     scenes = list(training_scenes(options))
-    held_out = [
-        prompt
-        for number, scene in enumerate(
-            read_scenes(options.tabletop, "val", options.held_out, options.world)
-        )
-        for kind in KINDS
-        for prompt in prompts_about(
-            scene, trainer.grammar, kind, 1, np.random.default_rng([0, number])
-        )
-    ]
+    held_out = _held_out(options, trainer.grammar)
     shares = {"clear": options.clear_share, "absent": options.absent_share}
     per_process = options.prompts // processes.count
 
@@ -334,11 +331,6 @@ def train_grpo(options: GrpoOptions, processes: Processes) -> None:
         mine = prompts[processes.rank * per_process :][:per_process]
         return trainer.step(number, trainer.round_of(number, mine))
 
-    if options.prompts % (processes.count * options.updates):
-        raise ClueError(
-            f"--prompts {options.prompts} cannot be shared by {processes.count} processes and"
-            f" {options.updates} updates"
-        )
     notes = {
         "fingerprint": fingerprint(base),
         "init": str(init),
@@ -379,6 +371,17 @@ def train_grpo(options: GrpoOptions, processes: Processes) -> None:
         save_ivg_settings(agent.settings, out, validation=seen, training=recipe)
         write_card(out, options, recipe, before, seen)
         print(json.dumps({"out": str(out), **seen}))
+
+
+def _held_out(options: GrpoOptions, grammar: RichGrammar) -> list[Prompt]:
+    """A request of each kind about each validation scene, always the same."""
+    scenes = read_scenes(options.tabletop, "val", options.held_out, options.world)
+    prompts: list[Prompt] = []
+    for number, scene in enumerate(scenes):
+        rng = np.random.default_rng([0, number])
+        for kind in KINDS:
+            prompts += prompts_about(scene, grammar, kind, 1, rng)
+    return prompts
 
 
 _CARD = """# Adapter B, trained on by reinforcement
