@@ -294,9 +294,11 @@ def _take(
     repeats = asks_again(text, offered_answers(text), heard) or any(
         turn.text == text for turn in turns if turn.speaker == "robot"
     )
-    before = len(user.candidates)
+    before, useless = len(user.candidates), user.useless
     answer = user(text)
-    gained = information(before, len(user.candidates), len(prompt.candidates))
+    # A person may tell more than was asked: that is not the question's merit.
+    left = before if user.useless > useless else len(user.candidates)
+    gained = information(before, left, len(prompt.candidates))
     reward = turn_reward(gained, repeats=repeats, axes=len(axes), weights=weights)
     rollout.turns.append(Turn(context, said, reward=reward))
     rollout.dialogue.add_question(text)
