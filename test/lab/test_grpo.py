@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.simulated_user import question_axes
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
+from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.training.grpo import GrpoOptions, GrpoTrainer
 from clue_ros.lab.training.grpo_rewards import (
     Ending,
@@ -40,12 +41,22 @@ from clue_ros.lab.training.grpo_rewards import (
     turn_reward,
     varies,
 )
-from clue_ros.lab.training.grpo_rollouts import Agent, Lesson, Turn, draw_prompts, lessons
+from clue_ros.lab.training.grpo_rollouts import (
+    Agent,
+    Lesson,
+    Prompt,
+    Rollout,
+    Turn,
+    draw_prompts,
+    lessons,
+    play,
+)
 from clue_ros.lab.training.parallel import Processes
 from clue_ros.model.adapters import Adapters
 from clue_ros.model.backbone import IVG
 from clue_ros.model.checkpoint import IvgSettings, load_checkpoint
-from clue_ros.model.decoding import Vocabulary, allowed_tokens, log_softmax
+from clue_ros.model.decoding import Generation, Vocabulary, allowed_tokens, log_softmax
+from clue_ros.model.location_tokens import encode_box
 from clue_ros.model.lora import WEIGHTS_FILE
 from clue_ros.model.prompts import load_processor
 from clue_ros.model.torch_backbone import TorchBackbone, load_model
@@ -141,6 +152,79 @@ def test_the_loss_is_clipped_on_both_sides() -> None:
     assert clipped.tolist() == [0, 1, 0, 0, 1]
 
 
+AT = ((4, 4, 24, 24), (38, 38, 58, 58))
+
+
+class Speaker:
+    """An agent that gives these replies in turn: words, or the number of an object."""
+
+    def __init__(self, scene: Scene, *replies: str | int) -> None:
+        self.scene, self.replies, self.said = scene, replies, dict[Generation, str]()
+
+    def reply(
+        self, features: Any, rollouts: Sequence[Rollout], contexts: Sequence[str], rng: Any
+    ) -> list[Generation]:
+        """The same reply in every dialogue."""
+        what = self.replies[len(rollouts[0].turns)]
+        if isinstance(what, int):
+            codes = encode_box(Box(*self.scene.objects[what].box), 1, 1)
+            return [Generation((1, 2, 3, 4), (1.0,) * 4, codes)] * len(rollouts)
+        found = Generation((len(self.said),), (1.0,), None, ends=(0.0, 1.0))
+        self.said[found] = what
+        return [found] * len(rollouts)
+
+    def words(self, said: Generation) -> str:
+        """What was said."""
+        return self.said[said]
+
+
+def told(want: str, *replies: str | int) -> Rollout:
+    """A dialogue about a red and a blue block: "the block", "the red block" or "the ball"."""
+    scene = draw_scene(64, [("block", c, b) for c, b in zip(("red", "blue"), AT, strict=True)])
+    prompt = {
+        "ambiguous": Prompt(scene, "the block", (0, 1), 0, 3),
+        "clear": Prompt(scene, "the red block", (0,), 0, 3),
+        "absent": Prompt(scene, "the ball", (), None, 3),
+    }[want]
+    speaker: Any = Speaker(scene, *replies)
+    groups = play(
+        speaker, grammar_of(WORLD), [prompt], np.zeros((1, 1, 1), np.float32), PLAIN,
+        each=1, max_questions=2, rng=None,
+    )  # fmt: skip
+    return groups[0][0]
+
+
+def test_a_dialogue_earns_what_its_person_knows() -> None:
+    which = "the red one or the blue one ?"
+    good = told("ambiguous", which, 0)
+    assert good.right
+    assert [turn.reward for turn in good.turns] == pytest.approx([1.0, 0.0])
+    assert good.reward > 3.5  # of 4: the box is rounded, the mask is GrabCut's
+    assert good.turns[1].told.endswith("assistant: where is it ? user: the red one")
+    assert told("ambiguous", which, 1).reward == pytest.approx(1.0)  # it parses, and no more
+    guess = told("ambiguous", 0)
+    assert guess.right
+    assert guess.reward == 0
+
+
+def test_questions_that_help_nobody_earn_nothing() -> None:
+    vain = told("ambiguous", "is it warm ?", 0)  # the person tells more than was asked
+    assert vain.useless == 1
+    assert vain.turns[0].reward == 0
+    again = told("clear", "where is it ?", "where is it ?", 0)
+    assert again.useless == again.questions == 2
+    assert again.turns[1].reward == pytest.approx(-0.5)
+    assert again.reward == pytest.approx(told("clear", 0).reward - 2 * 0.2)
+    endless = told("ambiguous", *["the red one or the blue one ?"] * 3)  # a third one ends it
+    assert (endless.reward, endless.right, endless.questions) == (0, False, 3)
+
+
+def test_what_is_not_there_is_said_not_to_be() -> None:
+    found = told("absent", "i don ' t see a ball .")
+    assert (found.right, found.reward) == (True, 4)
+    assert (told("absent", 0).reward, told("absent", "which color ?").reward) == (0, 0)
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("grpo")
@@ -189,8 +273,8 @@ def test_the_loss_sees_the_log_probabilities_of_generation(trainer: GrpoTrainer)
     assert {reply.is_grounding for reply in said} == {True, False}
     assert any(agent.sampled(reply) != reply.tokens for reply in said)
     found = trainer.log_probs(round_.features, learned, contexts)
-    told = np.concatenate([reply.log_probs for reply in said])
-    assert found.detach().numpy() == pytest.approx(told, abs=2e-4)
+    sampled = np.concatenate([reply.log_probs for reply in said])
+    assert found.detach().numpy() == pytest.approx(sampled, abs=2e-4)
     # It is a distribution over what may be said, not over the vocabulary: fewer may follow a box.
     ends = [reply for reply in said if len(reply.tokens) == 9 or len(reply.log_probs) == 5]
     assert ends
