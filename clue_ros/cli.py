@@ -14,8 +14,8 @@
     clue calibrate DATA --out M                    bound wrong boxes without a confirmation
     clue review FOLDER                             review recorded episodes in a browser
     clue eval it2p|tabletop|photos|dialogue|rec    measure a model
-    clue train base|average|boxes|detector|ivg|joint   train a stage of a model
-    clue train oracle|policy|score|views|wrapper|full   train the rest, or all of it
+    clue train base|average|boxes|detector|ivg|grpo    train a stage of a model
+    clue train joint|oracle|policy|score|views|wrapper|full   train the rest, or all of it
     clue data tabletop|invig|clips                 make simulated scenes, dialogues, videos
     clue data episodes DIR --out OUT               export reviewed episodes
     clue data objects DIR                          list scanned objects for the scenes
@@ -75,6 +75,9 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "eval": {
         "it2p": Command("clue_ros.lab.evaluation.it2p", "photographs of blocks (IT2P)"),
         "tabletop": Command("clue_ros.lab.evaluation.tabletop", "simulated scenes"),
+        "asking": Command(
+            "clue_ros.lab.evaluation.asking", "dialogues of adapter B alone (clue train grpo)"
+        ),
         "ivg": Command(
             "clue_ros.lab.evaluation.table3_guesser", "whole dialogues, must point (Table III)"
         ),
@@ -115,6 +118,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "average": Command("clue_ros.lab.training.average", "the mean of several backbones"),
         "detector": Command("clue_ros.lab.training.detector", "adapter A and the ambiguity head"),
         "ivg": Command("clue_ros.lab.training.ivg", "adapter B: questions and locations"),
+        "grpo": Command("clue_ros.lab.training.grpo", "adapter B on, by reinforcement (Hi-GRPO)"),
         "joint": Command("clue_ros.lab.training.joint", "one adapter that judges and replies"),
         "boxes": Command("clue_ros.lab.training.box_head", "the box head: extents of objects"),
         "oracle": Command("clue_ros.lab.training.oracle", "the person: answers about a box"),

@@ -1,6 +1,8 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the robot says: greedy decoding with a cache, held to the policy's form (Alg. 1, Fig. 2).
+"""What the robot says: decoding with a cache, held to the policy's form (Alg. 1, Fig. 2).
+
+Replies are greedy; reinforcement (`clue train grpo`) samples them.
 
 Modes:
     question       words, up to <eos>; the first token may be neither a location, nor <eos>, nor
@@ -65,6 +67,9 @@ class Generation:
     # Of each token, and of what came after the last: that the reply ended there instead.
     ends: tuple[float, ...] = ()
     segments: tuple[int, ...] = ()  # sixteen of 0..127, the mask in the box (mode "segment")
+    # Of a sampled reply: of each token, and of the <eos> if it ended with one, among the tokens
+    # that were allowed there.
+    log_probs: tuple[float, ...] = ()
 
     @property
     def is_grounding(self) -> bool:
@@ -147,6 +152,7 @@ class _Row:
         self.tokens: list[int] = []
         # Of each token and of the <eos>: the probability that the reply ended there, and its own.
         self.shares: list[tuple[float, float]] = []
+        self.log_probs: list[float] = []
         self.done = False
 
     def allowed(self) -> Bits | None:
@@ -192,6 +198,11 @@ class _Row:
         vocabulary = self.vocabulary
         own = vocabulary.probability(shares, token)
         self.shares.append((float(shares[vocabulary.eos]), own))
+        self.take(token)
+
+    def take(self, token: int) -> None:
+        """Take the next token without its probability."""
+        vocabulary = self.vocabulary
         if token == vocabulary.eos:
             self.done = True
             return
@@ -207,19 +218,20 @@ class _Row:
         """What was said; only a grounding has codes."""
         ends = tuple(end for end, _ in self.shares)
         said = tuple(self.tokens), tuple(own for _, own in self.shares[: len(self.tokens)])
+        sampled = tuple(self.log_probs)
         if self.mode == "segment":
             first, part = self.vocabulary.first_location, self.vocabulary.first_segment or 0
             y1, x1, y2, x2 = (token - first for token in self.tokens[:SIDES])
             parts = tuple(token - part for token in self.tokens[SIDES:])
             return Generation(*said, (y1, x1, y2, x2), segments=parts)
         if self.mode != "grounding":
-            return Generation(*said, None, ends=ends)
+            return Generation(*said, None, ends=ends, log_probs=sampled)
         steps = [token - self.vocabulary.first_location for token in self.tokens]
         boxes: list[Codes] = [
             (steps[i], steps[i + 1], steps[i + 2], steps[i + 3])
             for i in range(0, len(steps), SIDES + 1)
         ]
-        return Generation(*said, boxes[-1], tuple(boxes[:-1]), ends=ends)
+        return Generation(*said, boxes[-1], tuple(boxes[:-1]), ends=ends, log_probs=sampled)
 
 
 @dataclass(frozen=True)
@@ -250,11 +262,13 @@ def reply_to(
     max_new_tokens: int = 48,
     max_boxes: int = 1,
     box: Codes | None = None,
+    rng: np.random.Generator | None = None,
 ) -> list[Generation]:
-    """Greedy decoding, with the adapter that read the prompts.
+    """Decode with the adapter that read the prompts.
 
     One token for all rows at a time until each is done; the prefill can be used again. box: in mode
-    "segment", the box whose mask is wanted; None: the decoder chooses it too.
+    "segment", the box whose mask is wanted; None: the decoder chooses it too. rng: samples each
+    token from the distribution over the allowed ones, at temperature 1; None: the likeliest.
     """
     if max_boxes > 1 and vocabulary.between is None:
         raise ValueError(f"this tokenizer has no token {BETWEEN!r} to put between boxes")
@@ -264,7 +278,7 @@ def reply_to(
     if mode in ("grounding", "free"):
         limit = max(limit, (SIDES + 1) * max_boxes)
     for count in range(limit):
-        chosen = _choose(logits, rows)
+        chosen = _choose(logits, rows, rng)
         if all(row.done for row in rows) or count == limit - 1:
             break
         logits = backbone.step(prefill.state, chosen)
@@ -378,8 +392,24 @@ def log_softmax(logits: Array) -> Array:
     return np.asarray(shifted - np.log(np.exp(shifted).sum(-1, keepdims=True)))
 
 
-def _choose(logits: Array, rows: Sequence[_Row]) -> npt.NDArray[np.int64]:
-    """The likeliest allowed token of each row; rows that are done go on with <eos>, unheard.
+def allowed_tokens(
+    vocabulary: Vocabulary, mode: Mode, said: Sequence[int], max_boxes: int = 1
+) -> Bits:
+    """Which tokens could come at each place of a reply: (S, V), for S tokens with any <eos>."""
+    row = _Row(mode, vocabulary, max_boxes)
+    masks = np.ones((len(said), len(vocabulary.words)), np.bool_)
+    for place, token in enumerate(said):
+        allowed = row.allowed()
+        if allowed is not None:
+            masks[place] = allowed
+        row.take(token)
+    return masks
+
+
+def _choose(
+    logits: Array, rows: Sequence[_Row], rng: np.random.Generator | None
+) -> npt.NDArray[np.int64]:
+    """An allowed token of each row; rows that are done go on with <eos>, unheard.
 
     (B, V) -> (B,).
     """
@@ -390,7 +420,12 @@ def _choose(logits: Array, rows: Sequence[_Row]) -> npt.NDArray[np.int64]:
             continue
         allowed = row.allowed()
         scores = logit if allowed is None else np.where(allowed, logit, -np.inf)
-        token = int(scores.argmax())
+        if rng is None:
+            token = int(scores.argmax())
+        else:
+            logs = log_softmax(scores.astype(np.float64))
+            token = int(rng.choice(len(logs), p=np.exp(logs)))
+            row.log_probs.append(float(logs[token]))
         row.add(token, softmax(logit))
         chosen.append(token)
     return np.array(chosen)

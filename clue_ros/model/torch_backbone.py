@@ -286,6 +286,36 @@ class TorchModel:
         hidden: torch.Tensor = out.last_hidden_state[:, 0]
         return hidden
 
+    def suffix_hidden(
+        self, features: torch.Tensor, prompts: Prompts, rows: torch.Tensor, tokens: torch.Tensor
+    ) -> torch.Tensor:
+        """Teacher forcing as replies are generated, differentiable: each prefix is read once.
+
+        features (U, N, D) and U prompts without suffixes; suffixes `tokens` (B, S), padded with any
+        token, each after the prompt `rows` (B,). Returns the hidden states (B, S, D), each of which
+        predicts the token at its place. Equal to `forward` and then `step` for each token.
+        """
+        from transformers.cache_utils import DynamicCache
+
+        cache = DynamicCache(config=self.text)
+        read, _ = self.forward(features, prompts, cache=cache)
+        lengths = prompts.attention_mask.sum(1)
+        last = read[torch.arange(len(lengths), device=read.device), lengths - 1][rows]
+        if tokens.shape[1] == 1:
+            return last[:, None]
+        cache.batch_select_indices(rows)
+        before = tokens[:, :-1]
+        mask = torch.cat([prompts.attention_mask[rows], torch.ones_like(before)], 1)
+        places = torch.arange(1, before.shape[1] + 1, device=read.device)
+        out = self.model.model(
+            input_ids=before,
+            position_ids=lengths[rows][:, None] + places,
+            attention_mask=mask,
+            past_key_values=cache,
+            use_cache=True,
+        )
+        return torch.cat([last[:, None], out.last_hidden_state], 1)
+
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden states (..., D) -> float32 logits (..., V), with Gemma 2's final softcap.
 
@@ -448,13 +478,18 @@ class TorchBackbone:
     @torch.inference_mode()
     def follow(self, state: State, tokens: npt.NDArray[np.int64]) -> Array:
         """See `Backbone`. Each continuation has a copy of its row."""
-        count, cache = len(tokens) // len(state.positions), copy.deepcopy(state.cache)
-        cache.batch_repeat_interleave(count)
-        mask, positions = (
-            part.repeat_interleave(count, 0) for part in (state.mask, state.positions)
-        )
-        copied = State(state.adapter, cache, mask, positions)
+        rows = len(state.positions)
+        copied = self.select(state, np.arange(rows).repeat(len(tokens) // rows))
         return np.stack([self.step(copied, column) for column in tokens.T], 1)
+
+    @with_room(1)
+    @torch.inference_mode()
+    def select(self, state: State, rows: npt.NDArray[np.int64]) -> State:
+        """The state of these rows of the prompts, each as often as wanted; the given one stays."""
+        chosen = torch.from_numpy(rows).to(state.mask.device)
+        cache = copy.deepcopy(state.cache)
+        cache.batch_select_indices(chosen)
+        return State(state.adapter, cache, state.mask[chosen], state.positions[chosen])
 
     def _tensors(self, features: Array, prompts: Prompts) -> tuple[torch.Tensor, Prompts]:
         device = self.model.device

@@ -98,10 +98,14 @@ def test_a_box_is_followed_with_the_header_of_each_frame(
 
 
 def test_a_goal_may_ask_to_follow_what_it_finds(client: Client, square: MovingSquare) -> None:
+    """With masks, one a frame: ask first, then segment what was found from frame to frame."""
+    client.set(masks=True)
     handle = client.goal(REQUEST, track=True)
     result = client.result(handle).result
     assert result.error_code == 0
     followed = client.next("tracked", 3)
+    assert (followed.object.mask.width, followed.object.mask.encoding) == (320, "mono8")
+    assert any(followed.object.mask.data)
     assert followed.dialogue_id == result.grounding.dialogue_id
     assert followed.object.label == result.grounding.target.label
 

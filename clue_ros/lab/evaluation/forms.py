@@ -23,8 +23,9 @@ from clue_ros.images import load_image
 from clue_ros.lab.data.photographs import load_photographs
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, RequestOptions
 from clue_ros.lab.evaluation.photos import ASKS, NOT_THERE, POINTS, default_folder
-from clue_ros.lab.evaluation.tabletop import load_scenes, requests_about
+from clue_ros.lab.evaluation.tabletop import load_scenes
 from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.requests import requests_about
 from clue_ros.lab.metrics import MIN_IOU, ratio, rounded
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.report import table, with_progress

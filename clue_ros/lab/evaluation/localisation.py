@@ -25,8 +25,9 @@ from clue_ros.lab.data.it2p_boxes import block_boxes
 from clue_ros.lab.evaluation.in_domain import require_scenes
 from clue_ros.lab.evaluation.it2p import it2p_samples, require_it2p
 from clue_ros.lab.evaluation.options import DataOptions, DetectorModelOptions, RecordsOptions, note
-from clue_ros.lab.evaluation.tabletop import pixel_box, requests_about
+from clue_ros.lab.evaluation.tabletop import pixel_box
 from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.requests import requests_about
 from clue_ros.lab.metrics import mask_iou, mean, ratio, rounded
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.report import Cell, table, with_progress

@@ -32,8 +32,9 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.evaluation.in_domain import require_scenes
 from clue_ros.lab.evaluation.localisation import HITS, matches
 from clue_ros.lab.evaluation.options import PER_IMAGE, ModelOptions, RecordsOptions
-from clue_ros.lab.evaluation.tabletop import pixel_box, requests_about
+from clue_ros.lab.evaluation.tabletop import pixel_box
 from clue_ros.lab.language.grammars import grammar_of
+from clue_ros.lab.language.requests import requests_about
 from clue_ros.lab.metrics import MIN_IOU, mask_iou, mean, rounded
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.report import Cell, table, with_progress

@@ -3,13 +3,15 @@
 clue eval rvos --data data/clips --tracker flow              what `clue data clips` wrote
 clue eval rvos --data DIR --layout mevis --split valid_u     a published data set
 
-Four ways to the masks of a video:
+Five ways to the masks of a video:
 
 true mask    the object's true mask in the first frame that shows it, then the tracker
 true box     its true box there; the tracker makes the first mask
 never ask    the box that the model points at in the first frame when it may not ask
 dialogue     the box at the end of a dialogue in which a simulated person answers (`clips` only); a
              dialogue that ends without a box has no mask in any frame
+key frame    the same by an agent that then chooses one of six frames and points there
+             (`video_agent`); the tracker goes from it to both ends
 
 Measures of a frame: J is the masks' intersection over union; F is the harmonic mean of precision
 and recall of their boundaries, which match within ceil(0.008 x diagonal) pixels; J&F is their mean
@@ -26,7 +28,7 @@ import math
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +37,13 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.dialogue.conversation import Conversation, converse
-from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Dialogue, Grounding
+from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Dialogue, Grounding, Question
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.video_layouts import LAYOUTS, video_requests
 from clue_ros.lab.data.videos import Known, Mask, VideoRequest
+from clue_ros.lab.evaluation.chat_agent import ChatAgent, ChatModel
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
+from clue_ros.lab.evaluation.video_agent import Episode, GrounderAgent, hold_episode, seen_frames
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.simulated_user import RichUser
 from clue_ros.lab.metrics import MIN_IOU, mask_iou, mean, rounded
@@ -50,8 +54,10 @@ from clue_ros.model.trackers import FLOW, check_tracker, make_tracker
 from clue_ros.model.tracking import box_of
 
 TOLERANCE = 0.008  # of the frame's diagonal: how far apart two boundaries match
-TRUE_MASK, TRUE_BOX, NEVER, DIALOGUE = WAYS = ("true mask", "true box", "never ask", "dialogue")
+WAYS = ("true mask", "true box", "never ask", "dialogue", "key frame")
+TRUE_MASK, TRUE_BOX, NEVER, DIALOGUE, KEY_FRAME = WAYS
 GIVEN = (TRUE_MASK, TRUE_BOX)
+CHAT = "chat:"  # before the name of a chat model
 CLEAR, AMBIGUOUS = GROUPS = ("clear", "ambiguous")
 Image = npt.NDArray[np.uint8]
 Record = dict[str, Any]
@@ -92,6 +98,12 @@ class RvosOptions:
     tracker: str = option(FLOW, "flow, or sam2: and a hub id or folder")
     ways: tuple[str, ...] = option(
         WAYS, "which ways to the masks are measured", nargs="+", choices=WAYS
+    )
+    agent: str | None = option(
+        None,
+        "an adapter B that decides alone whether to ask, as of `clue train grpo` (the same as --ivg"
+        " DIR --policy decoder), or chat: and a hub id or folder of a chat model that sees",
+        metavar="DIR",
     )
     world: str = option(DEFAULT_WORLD, "world whose words the simulated person speaks")
     max_turns: int = option(MAX_QUESTIONS, "largest number of questions", type=at_least(0))
@@ -169,7 +181,7 @@ class Results:
 
 
 def _figures(records: Sequence[Record]) -> dict[str, Any]:
-    """The means of records of one way and group. right: IoU of 0.5 in the first frame."""
+    """The means of records of one way and group. right: IoU of 0.5 in the frame of the box."""
 
     def mean_of(key: str, chosen: Sequence[Record]) -> float | None:
         return rounded(mean([float(r[key]) for r in chosen]))
@@ -186,7 +198,10 @@ def _figures(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def measure(clue: Any, requests: Iterable[VideoRequest], options: RvosOptions) -> Results:
-    """Measure each way on each request. clue: a `Grounder`, or None where no way needs one."""
+    """Measure each way on each request.
+
+    clue: a `Grounder`, a `ChatModel` for the way "key frame", or None where no way needs one.
+    """
     out, given = Results(), dict[Any, Record]()
     video: Video | None = None
     for request in requests:
@@ -201,16 +216,19 @@ def measure(clue: Any, requests: Iterable[VideoRequest], options: RvosOptions) -
                 "group": CLEAR if request.count < 2 else AMBIGUOUS,
             }
             for way in options.ways:
-                box, more = None, Record()
+                box, more, frame = None, Record(), 0
                 if way == NEVER:
                     box = _pointed(video, clue)
-                elif way == DIALOGUE:
+                elif way in (DIALOGUE, KEY_FRAME):
                     if request.known is None:
                         continue
-                    box, more = _talked(request.known, video, options, clue)
-                key = (way if way in GIVEN else "", request.target, box)
+                    if way == DIALOGUE:
+                        box, more = _talked(request.known, video, options, clue)
+                    else:
+                        frame, box, more = _acted(request.known, video, options, clue)
+                key = (way if way in GIVEN else "", request.target, frame, box)
                 if key not in given:  # requests that mean the same share it
-                    given[key] = _follow(out, video, options, way, box)
+                    given[key] = _follow(out, video, options, way, box, frame)
                 out.records.append(about | {"way": way} | given[key] | more)
         except ClueError as error:
             out.problems.append(f"{request.name}: {error}")
@@ -224,54 +242,87 @@ def _pointed(video: Video, clue: Any) -> Box | None:
     return reply.box if isinstance(reply, Grounding) else None
 
 
+class _Person:
+    """The simulated person of a request, and the conversation with them.
+
+    conversation: None where nothing of the request reaches the model; code: why.
+    """
+
+    def __init__(self, known: Known, video: Video, options: RvosOptions) -> None:
+        name, text = video.request.name, video.request.text
+        seed = options.seed + zlib.crc32(name.encode())  # the same in any order
+        grammar = grammar_of(options.world)
+        self.user = RichUser(grammar, known.objects, known.target, known.candidates, seed)
+        self.first, self.text, self.code = len(known.candidates), text, ""
+        self.conversation: Conversation | None = None
+        try:
+            self.conversation = Conversation(text, max_questions=options.max_turns)
+        except ClueError as error:
+            self.code = error.code
+
+    def __call__(self, asked: Question) -> str:
+        return self.user(asked.text)
+
+    def about(self, code: str) -> Record:
+        """What was asked, and how it ended."""
+        held = self.conversation
+        asked = 0 if held is None else held.questions
+        bits = math.log2(self.first / max(1, len(self.user.candidates)))
+        return {
+            "asked": asked > 0,
+            "questions": asked,
+            "useless": self.user.useless,
+            "bits": round(max(0.0, bits), 4),
+            "outcome": code,
+            "dialogue": self.text if held is None else held.dialogue.context(),
+        }
+
+
 def _talked(
     known: Known, video: Video, options: RvosOptions, clue: Any
 ) -> tuple[Box | None, Record]:
     """The box of a dialogue about the first frame with a simulated person, and what was said."""
-    seed = options.seed + zlib.crc32(video.request.name.encode())  # the same in any order
-    grammar = grammar_of(options.world)
-    user = RichUser(grammar, known.objects, known.target, known.candidates, seed)
-    about: Record = {"asked": False, "questions": 0, "useless": 0, "bits": 0.0}
-    try:
-        conversation = Conversation(video.request.text, max_questions=options.max_turns)
-    except ClueError as error:  # it never reaches the model: nothing is found
-        return None, about | {"outcome": error.code, "dialogue": video.request.text}
-    view = clue.look(video.frames[0])
-    outcome = converse(clue, view, conversation, lambda asked: user(asked.text))
+    person = _Person(known, video, options)
+    if person.conversation is None:
+        return None, person.about(person.code)
+    outcome = converse(clue, clue.look(video.frames[0]), person.conversation, person)
     assert outcome is not None  # the person answers every question
-    bits = math.log2(len(known.candidates) / max(1, len(user.candidates)))
-    about |= {
-        "asked": conversation.questions > 0,
-        "questions": conversation.questions,
-        "useless": user.useless,
-        "bits": round(max(0.0, bits), 4),
-        "outcome": outcome.code,
-        "dialogue": conversation.dialogue.context(),
-    }
-    return outcome.grounding.box if outcome.grounding is not None else None, about
+    found = outcome.grounding.box if outcome.grounding is not None else None
+    return found, person.about(outcome.code)
+
+
+def _acted(
+    known: Known, video: Video, options: RvosOptions, clue: Any
+) -> tuple[int, Box | None, Record]:
+    """The key frame and the box in it of an agent's episode, and what was said."""
+    person = _Person(known, video, options)
+    episode, shown = Episode(code=person.code), seen_frames(len(video.frames))
+    if person.conversation is not None:
+        frames = [video.frames[n] for n in shown]
+        chats = isinstance(clue, ChatModel)
+        agent = ChatAgent(clue, frames) if chats else GrounderAgent(clue, frames)
+        episode = hold_episode(agent, person.conversation, person)
+    frame, found = shown[episode.frame], episode.found
+    about = person.about(episode.code) | {"frame": frame, "turns": len(episode.actions)}
+    return frame, None if found is None else found.box, about
 
 
 def _follow(
-    out: Results, video: Video, options: RvosOptions, way: str, box: Box | None = None
+    out: Results, video: Video, options: RvosOptions, way: str, box: Box | None, first: int
 ) -> Record:
-    """Follow an object through a video, and measure its masks. box: in the first frame."""
-    first = video.begin if way in GIVEN else 0
+    """Follow an object through a video, and measure its masks. box: in the frame `first`."""
+    first = video.begin if way in GIVEN else first
     truth = video.truth
     if way in GIVEN:
         box = box_of(truth[first])
     if box is None:
         masks = [np.zeros_like(mask) for mask in truth]
     else:
-        tracker = make_tracker(options.tracker, options.model.device)
         given = truth[first] if way == TRUE_MASK else None
-        masks = [np.zeros_like(mask) for mask in truth[:first]]
-        masks.append(tracker.start(video.frames[first], box, mask=given))
-        for frame in video.frames[first + 1 :]:
-            begin = time.process_time()
-            step = tracker.step(frame)
-            out.seconds += time.process_time() - begin
-            out.steps += 1
-            masks.append(np.zeros_like(step.mask) if step.lost else step.mask)
+        before = video.frames[first::-1] if way == KEY_FRAME else video.frames[first : first + 1]
+        masks = _tracked(out, options, before, box, given)[::-1]
+        masks[:0] = [np.zeros_like(mask) for mask in truth[: first + 1 - len(masks)]]
+        masks += _tracked(out, options, video.frames[first:], box, given)[1:]
     counted = range(first + 1 if way in GIVEN else video.begin, len(masks))
     j = [region_similarity(masks[n], truth[n]) for n in counted]
     f = [contour_accuracy(masks[n], truth[n]) for n in counted]
@@ -283,6 +334,21 @@ def _follow(
     return {k: rounded(v) for k, v in figures.items()} | {"right": right}
 
 
+def _tracked(
+    out: Results, options: RvosOptions, frames: Sequence[Image], box: Box, given: Mask | None
+) -> list[Mask]:
+    """The masks of an object in frames that follow one another; box, given: in the first one."""
+    tracker = make_tracker(options.tracker, options.model.device)
+    masks = [tracker.start(frames[0], box, mask=given)]
+    for frame in frames[1:]:
+        begin = time.process_time()
+        step = tracker.step(frame)
+        out.seconds += time.process_time() - begin
+        out.steps += 1
+        masks.append(np.zeros_like(step.mask) if step.lost else step.mask)
+    return masks
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue eval rvos``."""
     add_options(parser, RvosOptions)
@@ -292,6 +358,12 @@ def run(args: argparse.Namespace) -> int:
     """Run ``clue eval rvos``; the exit status."""
     options = read_options(RvosOptions, args)
     check_tracker(options.tracker)
+    chats = options.agent is not None and options.agent.startswith(CHAT)
+    if chats and (others := set(options.ways) - {*GIVEN, KEY_FRAME}):
+        raise ClueError(f"a chat model has no way {', '.join(sorted(others))}: give other --ways")
+    if options.agent is not None and not chats:
+        alone = replace(options.model, ivg=options.agent, policy="decoder")
+        options = replace(options, model=alone)
     problems: list[str] = []
 
     def chosen() -> Iterator[VideoRequest]:
@@ -302,7 +374,11 @@ def run(args: argparse.Namespace) -> int:
             yield request
 
     wants_model = bool(set(options.ways) - {*GIVEN})
-    clue = options.model.load() if wants_model else None
+    clue: Any = None
+    if wants_model and chats:
+        clue = ChatModel.load(str(options.agent).removeprefix(CHAT), options.model.device)
+    elif wants_model:
+        clue = options.model.load()
     result = measure(clue, with_progress(chosen()), options)
     result.problems[:0] = problems
     note(result.problems)

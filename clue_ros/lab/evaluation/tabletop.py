@@ -39,7 +39,7 @@ from clue_ros.lab.evaluation.protocol import (
 )
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.object_grammar import ObjectGrammar
-from clue_ros.lab.language.references import Reference
+from clue_ros.lab.language.requests import SceneRequest, requests_about
 from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.language.simulated_user import RichUser
 from clue_ros.lab.metrics import MIN_IOU, ratio, wilson
@@ -101,15 +101,6 @@ def tabletop_samples(
     return [_sample(scene, n, grammar, per_image, seed) for n, scene in enumerate(scenes)]
 
 
-@dataclass(frozen=True)
-class SceneRequest:
-    """A request, what it says, and the objects (by index) that it can mean."""
-
-    text: str
-    reference: Reference
-    candidates: tuple[int, ...]
-
-
 def _sample(
     scene: Scene, number: int, grammar: RichGrammar, per_image: int, seed: int
 ) -> EvalSample:
@@ -162,21 +153,6 @@ def _held_out(grammar: RichGrammar, seed: Sequence[int]) -> tuple[str, ...]:
     if not isinstance(grammar, ObjectGrammar):
         return ()
     return (grammar.held_out_request(np.random.default_rng([*seed, 1]))[0],)
-
-
-def requests_about(
-    scene: Scene, grammar: RichGrammar, want: str, count: int, rng: np.random.Generator
-) -> list[SceneRequest]:
-    """Up to `count` different requests about a scene: "clear", "ambiguous" or "absent"."""
-    found: dict[str, SceneRequest] = {}
-    for _ in range(4 * count):
-        if len(found) == count:
-            break
-        drawn = grammar.reference(scene.objects, rng, want)
-        if drawn is not None:
-            text = grammar.phrasing.request(drawn[0], rng)
-            found[text] = SceneRequest(text, *drawn)
-    return list(found.values())
 
 
 CATALOGUED = Counter(entry.kind for entry in OBJECTS.values())  # objects of each kind

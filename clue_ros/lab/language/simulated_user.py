@@ -31,11 +31,20 @@ def question_axis(question: str) -> str:
     >>> question_axis("the red one or the blue one ?"), question_axis("where is it ?")
     ('color', 'place')
     """
+    return question_axes(question)[0]
+
+
+def question_axes(question: str) -> tuple[str, ...]:
+    """Every property that a question asks for, of those of `question_axis`.
+
+    >>> question_axes("the big red one or the small blue one ?")
+    ('color', 'size')
+    """
     said = question.lower()
     if _NOT_SEEN.search(said):
-        return "nothing"
+        return ("nothing",)
     words = set(re.findall(r"[a-z]+", said))
-    return next((axis for axis, known in _AXES.items() if known & words), "kind")
+    return tuple(axis for axis, known in _AXES.items() if known & words) or ("kind",)
 
 
 class RichUser:

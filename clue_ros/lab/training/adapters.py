@@ -12,13 +12,13 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator.worlds import world_spec
 from clue_ros.lab.training.datasets import PHOTOS, SIMULATED
-from clue_ros.lab.training.options import AdapterOptions
+from clue_ros.lab.training.options import LearnerOptions
 from clue_ros.model.prompts import load_processor
 from clue_ros.model.torch_backbone import TorchModel, load_model
 
 
 def frozen_base(
-    options: AdapterOptions, base: Path, device: torch.device, data: Collection[str]
+    options: LearnerOptions, base: Path, device: torch.device, data: Collection[str]
 ) -> tuple[TorchModel, Any]:
     """The base in a folder with no weight to learn, and its processor; sets the seed.
 

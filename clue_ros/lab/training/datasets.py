@@ -21,7 +21,7 @@ from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.simulator.shards import how_to_make, kinds_in, read_scenes
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.lab.training.augment import Picture, ScenePool
-from clue_ros.lab.training.options import SourceOptions, TrainingOptions
+from clue_ros.lab.training.options import RunOptions, SourceOptions, TrainingOptions
 from clue_ros.lab.training.stored import IT2P, StoredPool, stored_paths
 from clue_ros.model.details import details_in
 
@@ -107,7 +107,7 @@ def load_training_data(
     if options.features is not None:
         pools = _stored_pools(options, options.features, photos, sources)
     else:
-        scenes = _training_scenes(options) if SIMULATED in sources else iter(())
+        scenes = training_scenes(options) if SIMULATED in sources else iter(())
         pools = (
             _pool(scenes, size),
             load_photos(photos, "train", size),
@@ -211,7 +211,7 @@ def _pool(scenes: Iterator[Scene], size: int | None) -> ScenePool:
         raise ClueError(str(error)) from error
 
 
-def _training_scenes(options: TrainingOptions) -> Iterator[Scene]:
+def training_scenes(options: RunOptions) -> Iterator[Scene]:
     """The scenes of `--world`, then of each `--mix`."""
     shards = options.tabletop
     yield from read_scenes(shards, "train", options.scenes, options.world)

@@ -32,8 +32,8 @@ def mixed_world(text: str) -> tuple[str, int]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SourceOptions:
-    """Where the pictures come from and where the model runs."""
+class SceneOptions:
+    """Where the simulated scenes come from and where the model runs."""
 
     tabletop: Path = option(DEFAULT_FOLDER, "folder of the simulated scenes (clue data tabletop)")
     world: str = option(
@@ -41,7 +41,6 @@ class SourceOptions:
         "world of the simulated scenes, which also decides the language",
         choices=tuple(WORLDS),
     )
-    it2p: Path | None = option(None, "IT2P folder; default: $CLUE_IT2P, or no photographs")
     device: str = option("auto", "auto, cpu or cuda")
     threads: int = option(0, "number of CPU threads, 0 for PyTorch's own choice")
 
@@ -53,8 +52,15 @@ class SourceOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingOptions(SourceOptions):
-    """What every command has that trains weights."""
+class SourceOptions(SceneOptions):
+    """Where the pictures come from and where the model runs."""
+
+    it2p: Path | None = option(None, "IT2P folder; default: $CLUE_IT2P, or no photographs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(SceneOptions):
+    """Which scenes a run learns from, and where it keeps its state."""
 
     scenes: int | None = option(None, "largest number of simulated training scenes; default: all")
     mix: tuple[tuple[str, int], ...] = option(
@@ -64,25 +70,31 @@ class TrainingOptions(SourceOptions):
         action="append",
         metavar="WORLD=SCENES",
     )
-    features: Path | None = option(
-        None,
-        "draw pictures with a stem's stored features from this folder (clue data features) instead"
-        " of the simulator's and IT2P's own; a model whose stem reads details needs it",
-    )
     run: Path | None = option(
         None, "folder of states and logs, resumed if it exists; default: runs/ and the model's name"
     )
     seed: int = option(0, "seed of weights, data order, augmentation and dropout")
     save_every: int = option(200, "steps between two saved states")
+
+    def run_folder(self, model: str | Path) -> Path:
+        """The folder of states and logs of a run that trains `model`."""
+        return self.run if self.run is not None else Path("runs") / Path(model).name
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingOptions(SourceOptions, RunOptions):
+    """What the commands have that train weights on augmented pictures."""
+
+    features: Path | None = option(
+        None,
+        "draw pictures with a stem's stored features from this folder (clue data features) instead"
+        " of the simulator's and IT2P's own; a model whose stem reads details needs it",
+    )
     workers: int | None = option(
         None,
         "threads, on a GPU processes, that prepare pictures ahead of their step; default: 2, on a"
         f" GPU one fewer than there are cores, {MOST_WORKERS} at most",
     )
-
-    def run_folder(self, model: str | Path) -> Path:
-        """The folder of states and logs of a run that trains `model`."""
-        return self.run if self.run is not None else Path("runs") / Path(model).name
 
     def prefetch_workers(self, device: torch.device) -> int:
         """The given number of threads or processes, or one that suits the device."""
@@ -103,20 +115,26 @@ class GroundingOptions(TrainingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrozenBaseOptions:
-    """How an adapter is trained on a frozen base."""
+class BaseOptions:
+    """How much memory an adapter on a frozen base takes, and how its rate decays."""
 
     base_dtype: str = option(
         "float32", "precision of the frozen base", choices=("float32", "bfloat16")
     )
     accumulate: int = option(1, "number of parts that each process divides its share of a step in")
-    gradient_checkpointing: bool = option(False, "use less memory and more time")
     final_rate: float = option(0.0, "share of the learning rate that is left after the last step")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdapterOptions(TrainingOptions, FrozenBaseOptions):
-    """What the commands have that train an adapter on a frozen base."""
+class FrozenBaseOptions(BaseOptions):
+    """How an adapter is trained on a frozen base."""
+
+    gradient_checkpointing: bool = option(False, "use less memory and more time")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerOptions(RunOptions, BaseOptions):
+    """What the commands have that write an adapter of a model."""
 
     model: str = required("base model: a folder, a name or a hub id")
     out: Path | None = option(None, "folder to write; default: in the --model folder")
@@ -124,6 +142,11 @@ class AdapterOptions(TrainingOptions, FrozenBaseOptions):
     def folder(self, part: str) -> Path:
         """The adapter's folder. Raises ClueError if the options do not name it."""
         return named_folder(self.model, part) if self.out is None else self.out
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterOptions(TrainingOptions, FrozenBaseOptions, LearnerOptions):
+    """What the commands have that train an adapter on a frozen base."""
 
 
 def named_folder(model: str, part: str, option: str = "--out") -> Path:

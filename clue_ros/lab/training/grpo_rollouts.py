@@ -1,0 +1,399 @@
+"""Dialogues that adapter B holds with simulated people, and what they earn.
+
+A prompt is a request about a rendered scene: ambiguous, clear, or for an object that is not there.
+The person (`RichUser`) knows the target and which objects match all that was said, so rewards are
+exact. Replies are sampled from the distribution that the constrained decoding allows, all dialogues
+of a step together; contexts that several of them share are read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import cv2
+import numpy as np
+import numpy.typing as npt
+
+from clue_ros.dialogue.helpful import asks_again
+from clue_ros.dialogue.nouns import in_one_form
+from clue_ros.dialogue.types import Box, Dialogue
+from clue_ros.dialogue.words import offered_answers
+from clue_ros.lab.language.answers import unique_references
+from clue_ros.lab.language.references import Candidates
+from clue_ros.lab.language.requests import requests_about
+from clue_ros.lab.language.rich_grammar import RichGrammar
+from clue_ros.lab.language.simulated_user import RichUser, question_axes
+from clue_ros.lab.language.words import WHERE
+from clue_ros.lab.metrics import MIN_IOU, mask_iou
+from clue_ros.lab.simulator.scene import Scene
+from clue_ros.lab.training.grpo_rewards import (
+    Ending,
+    RewardOptions,
+    box_reward,
+    fewest_questions,
+    group_advantages,
+    information,
+    point_reward,
+    trajectory_reward,
+    turn_reward,
+    varies,
+)
+from clue_ros.model.backbone import IVG, Array
+from clue_ros.model.checkpoint import IvgSettings, look_at
+from clue_ros.model.decoding import (
+    Bits,
+    Generation,
+    Mode,
+    Prefill,
+    Vocabulary,
+    allowed_tokens,
+    reply_to,
+)
+from clue_ros.model.location_tokens import decode_box
+from clue_ros.model.masks import grabcut_mask
+from clue_ros.model.prompts import decode_text, encode_prompts
+from clue_ros.model.torch_backbone import TorchBackbone
+
+AMBIGUOUS, CLEAR, ABSENT = KINDS = ("ambiguous", "clear", "absent")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A request about a scene.
+
+    target: None where nothing in the scene is meant. seed: of the person who says it.
+    """
+
+    scene: Scene
+    text: str
+    candidates: Candidates
+    target: int | None
+    seed: int
+
+    @property
+    def kind(self) -> str:
+        """AMBIGUOUS, CLEAR or ABSENT."""
+        return (ABSENT, CLEAR)[len(self.candidates)] if len(self.candidates) < 2 else AMBIGUOUS
+
+    @cached_property
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """The target's pixels, bool (H, W) of the scene's image."""
+        assert self.target is not None
+        scene, (height, width) = self.scene, self.scene.image.shape[:2]
+        if scene.masks is not None:
+            return np.asarray(scene.masks == self.target + 1)
+        whole = cv2.resize(scene.instances, (width, height), interpolation=cv2.INTER_NEAREST)
+        return np.asarray(whole == self.target + 1)
+
+
+def draw_prompts(
+    scenes: Sequence[Scene],
+    grammar: RichGrammar,
+    count: int,
+    rng: np.random.Generator,
+    *,
+    clear: float,
+    absent: float,
+) -> list[Prompt]:
+    """Requests about random scenes. clear, absent: their shares; the others are ambiguous."""
+    prompts: list[Prompt] = []
+    while len(prompts) < count:
+        scene = scenes[int(rng.integers(len(scenes)))]
+        chance = rng.uniform()
+        want = CLEAR if chance < clear else ABSENT if chance < clear + absent else AMBIGUOUS
+        prompts += prompts_about(scene, grammar, want, 1, rng)
+    return prompts
+
+
+def prompts_about(
+    scene: Scene, grammar: RichGrammar, want: str, count: int, rng: np.random.Generator
+) -> list[Prompt]:
+    """Up to `count` requests of one kind about a scene, each with a target of its own."""
+    found = []
+    for request in requests_about(scene, grammar, want, count, rng):
+        meant = request.candidates
+        target = int(rng.choice(meant)) if meant else None
+        found.append(Prompt(scene, request.text, meant, target, int(rng.integers(2**31))))
+    return found
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One reply in the context that it was given, and what it earned.
+
+    told: the context of a model that is told the target, "" where the step level has nothing to
+    say. reward: r_t.
+    """
+
+    context: str
+    said: Generation
+    told: str = ""
+    reward: float = 0.0
+
+
+@dataclass
+class Rollout:
+    """A dialogue from a prompt on. image: the number of its features."""
+
+    prompt: Prompt
+    image: int
+    user: RichUser | None
+    dialogue: Dialogue
+    turns: list[Turn] = field(default_factory=list)
+    ending: Ending | None = None
+    reward: float = 0.0
+    right: bool = False
+
+    @property
+    def questions(self) -> int:
+        """Number of questions asked, a last one without an answer too."""
+        return sum(not turn.said.is_grounding for turn in self.turns)
+
+    @property
+    def useless(self) -> int:
+        """Number of questions that separated no candidates, or came when one was left."""
+        return self.user.useless if self.user is not None else 0
+
+
+@dataclass(frozen=True)
+class Agent:
+    """Adapter B on the torch backbone, as it is at this step. mode: of its decoding."""
+
+    backbone: TorchBackbone
+    processor: Any
+    vocabulary: Vocabulary
+    settings: IvgSettings
+    mode: Mode = "free"
+
+    def look(self, prompts: Sequence[Prompt]) -> Array:
+        """Features (n, N, D) of the prompts' pictures, each looked at once."""
+        scenes = {id(prompt.scene): prompt.scene for prompt in prompts}
+        seen = {
+            key: look_at(self.backbone, self.processor, [scene.image])
+            for key, scene in scenes.items()
+        }
+        return np.concatenate([seen[id(prompt.scene)] for prompt in prompts])
+
+    def reply(
+        self,
+        features: Array,
+        rollouts: Sequence[Rollout],
+        contexts: Sequence[str],
+        rng: np.random.Generator | None,
+    ) -> list[Generation]:
+        """A reply to each context, sampled with `rng`, else the likeliest."""
+        keys = [(r.image, context) for r, context in zip(rollouts, contexts, strict=True)]
+        once = list(dict.fromkeys(keys))
+        prompts = encode_prompts(
+            self.processor,
+            self.settings.instruction,
+            [context for _, context in once],
+        )
+        images = features[[image for image, _ in once]]
+        state, logits = self.backbone.read(images, prompts, IVG)
+        rows = np.array([once.index(key) for key in keys])
+        prefill = Prefill(logits[rows], self.backbone.select(state, rows))
+        return reply_to(
+            self.backbone,
+            self.vocabulary,
+            prefill,
+            self.mode,
+            max_new_tokens=self.settings.max_new_tokens,
+            max_boxes=self.settings.max_boxes,
+            rng=rng,
+        )
+
+    def words(self, said: Generation) -> str:
+        """The sentence of a reply."""
+        return decode_text(self.processor.tokenizer, said.tokens)
+
+    def sampled(self, said: Generation) -> tuple[int, ...]:
+        """The tokens of a reply with the <eos> that ended it, if one did."""
+        ended = len(said.log_probs) > len(said.tokens)
+        return (*said.tokens, self.vocabulary.eos) if ended else said.tokens
+
+    def allowed(self, said: Generation) -> Bits:
+        """What could be sampled at each of these tokens, (S, V)."""
+        return allowed_tokens(
+            self.vocabulary, self.mode, self.sampled(said), self.settings.max_boxes
+        )
+
+
+def play(
+    agent: Agent,
+    grammar: RichGrammar,
+    prompts: Sequence[Prompt],
+    features: Array,
+    weights: RewardOptions,
+    *,
+    each: int,
+    max_questions: int,
+    rng: np.random.Generator | None,
+) -> list[list[Rollout]]:
+    """`each` dialogues from each prompt to their ends, with their rewards.
+
+    features: of the prompts' pictures, (n, N, D). rng: samples replies; None: the likeliest. A
+    question after `max_questions` of them ends a dialogue without a box, as on the robot.
+    """
+    groups = [
+        [_opened(grammar, prompt, image) for _ in range(each)]
+        for image, prompt in enumerate(prompts)
+    ]
+    everyone = [rollout for group in groups for rollout in group]
+    while waiting := [r for r in everyone if r.ending is None]:
+        contexts = [in_one_form(r.dialogue.for_model()).context() for r in waiting]
+        said = agent.reply(features, waiting, contexts, rng)
+        for rollout, context, reply in zip(waiting, contexts, said, strict=True):
+            _take(agent, grammar, rollout, context, reply, weights, max_questions)
+    return groups
+
+
+def _opened(grammar: RichGrammar, prompt: Prompt, image: int) -> Rollout:
+    user = None
+    if prompt.target is not None:
+        objects = prompt.scene.objects
+        user = RichUser(grammar, objects, prompt.target, prompt.candidates, prompt.seed)
+    return Rollout(prompt, image, user, Dialogue(prompt.text))
+
+
+def _take(
+    agent: Agent,
+    grammar: RichGrammar,
+    rollout: Rollout,
+    context: str,
+    said: Generation,
+    weights: RewardOptions,
+    max_questions: int,
+) -> None:
+    """Add a reply to a dialogue: the person answers a question, a box ends it."""
+    prompt, user = rollout.prompt, rollout.user
+    if said.is_grounding:
+        told = _told(grammar, rollout) if weights.step_weight else ""
+        rollout.turns.append(Turn(context, said, told))
+        _end(rollout, _pointed(grammar, rollout, said, weights), weights)
+        return
+    text = agent.words(said)
+    parses = len(said.ends) > len(said.tokens)  # else it was cut short
+    axes = question_axes(text)
+    if user is None:
+        found = parses and axes == ("nothing",)
+        rollout.turns.append(Turn(context, said))
+        rollout.right = found
+        share = float(found)
+        _end(rollout, Ending(found, share, share, share), weights)
+        return
+    if not parses or rollout.questions == max_questions:
+        rollout.turns.append(Turn(context, said, reward=0.0))
+        _end(rollout, Ending(False), weights)
+        return
+    turns = rollout.dialogue.turns
+    heard = [turn.text for turn in turns if turn.speaker == "user"]
+    repeats = asks_again(text, offered_answers(text), heard) or any(
+        turn.text == text for turn in turns if turn.speaker == "robot"
+    )
+    before, useless = len(user.candidates), user.useless
+    answer = user(text)
+    # A person may tell more than was asked: that is not the question's merit.
+    left = before if user.useless > useless else len(user.candidates)
+    gained = information(before, left, len(prompt.candidates))
+    reward = turn_reward(gained, repeats=repeats, axes=len(axes), weights=weights)
+    rollout.turns.append(Turn(context, said, reward=reward))
+    rollout.dialogue.add_question(text)
+    rollout.dialogue.add_answer(answer)
+
+
+def _end(rollout: Rollout, ending: Ending, weights: RewardOptions) -> None:
+    rollout.ending, rollout.reward = ending, trajectory_reward(ending, weights)
+
+
+def _pointed(
+    grammar: RichGrammar, rollout: Rollout, said: Generation, weights: RewardOptions
+) -> Ending:
+    """What a box earns."""
+    prompt, user = rollout.prompt, rollout.user
+    if user is None or prompt.target is None:
+        return Ending(True, guessed=True)
+    assert said.codes is not None
+    image = prompt.scene.image
+    height, width = image.shape[:2]
+    box = decode_box(said.codes, width, height)
+    truth = Box(*prompt.scene.objects[prompt.target].box).in_pixels(width, height)
+    rollout.right = box.iou(truth) >= MIN_IOU
+    fewest = fewest_questions(prompt.candidates, prompt.scene.objects, grammar.nouns)
+    near = weights.mask_weight and box.iou(truth) > 0  # GrabCut takes time
+    return Ending(
+        True,
+        box_reward(box, truth),
+        point_reward(box.center, prompt.mask),
+        mask_iou(grabcut_mask(image, box), prompt.mask) if near else 0.0,
+        max(0, rollout.questions - fewest),
+        guessed=len(user.candidates) > 1,
+    )
+
+
+def _told(grammar: RichGrammar, rollout: Rollout) -> str:
+    """The dialogue with one more answer, which names the target alone; "" where nothing does."""
+    prompt = rollout.prompt
+    if prompt.target is None:
+        return ""
+    names = unique_references(prompt.target, prompt.scene.objects)
+    if not names:
+        return ""
+    rng = np.random.default_rng(prompt.seed)
+    dialogue = Dialogue(prompt.text, rollout.dialogue.turns[1:])
+    dialogue.add_question(WHERE)
+    dialogue.add_answer(grammar.phrasing.phrase(names[0], rng))
+    return in_one_form(dialogue.for_model()).context()
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """A reply to learn from. advantage: A of its turn, without that of its steps."""
+
+    image: int
+    turn: Turn
+    advantage: float
+
+
+def lessons(groups: Sequence[Sequence[Rollout]], weights: RewardOptions) -> list[Lesson]:
+    """The replies of the groups whose final rewards differ."""
+    out = []
+    for group in groups:
+        rewards = [rollout.reward for rollout in group]
+        if not varies(rewards):
+            continue
+        turns = [[turn.reward for turn in rollout.turns] for rollout in group]
+        for rollout, row in zip(group, group_advantages(rewards, turns, weights), strict=True):
+            pairs = zip(rollout.turns, row, strict=True)
+            out += [Lesson(rollout.image, turn, advantage) for turn, advantage in pairs]
+    return out
+
+
+def figures(rollouts: Sequence[Rollout]) -> dict[str, tuple[float, int]]:
+    """Sums over dialogues, and the numbers that their means are over.
+
+    reward and the terms of `Ending`: of all. right, right_clear, right_absent: ambiguous, clear and
+    absent requests that end at the target, or with the word that there is none. questions, useless,
+    unasked: of an ambiguous request the questions, those that separated no candidates, and whether
+    it was answered without asking. asked_clear: clear ones that were asked about. turn: r_t of a
+    question about an ambiguous one.
+    """
+    kinds = {kind: [r for r in rollouts if r.prompt.kind == kind] for kind in KINDS}
+    ambiguous, clear = kinds[AMBIGUOUS], kinds[CLEAR]
+    ends = [r.ending for r in rollouts if r.ending is not None]
+    values: dict[str, list[float]] = {"reward": [r.reward for r in rollouts]}
+    for name in ("parses", "box", "point", "mask", "excess", "guessed"):
+        values[name] = [float(getattr(end, name)) for end in ends]
+    for name, kind in (("right", AMBIGUOUS), ("right_clear", CLEAR), ("right_absent", ABSENT)):
+        values[name] = [float(r.right) for r in kinds[kind]]
+    values |= {
+        "questions": [float(r.questions) for r in ambiguous],
+        "useless": [float(r.useless) for r in ambiguous],
+        "unasked": [float(r.questions == 0) for r in ambiguous],
+        "asked_clear": [float(r.questions > 0) for r in clear],
+        "turn": [t.reward for r in ambiguous for t in r.turns if not t.said.is_grounding],
+    }
+    return {name: (sum(row), len(row)) for name, row in values.items()}
