@@ -258,7 +258,7 @@ def measure(replies: Sequence[PhotoReply]) -> dict[str, dict[str, float | int]]:
     }
     for name, rows in pairs.items():
         figures[name] = trust([c or 0.0 for c, _ in rows], [bool(label) for _, label in rows])
-    asked = [asdict(r) for r in replies if r.did == ASKS]
+    asked = [asdict(r) for r in replies if r.did in (ASKS, CONFIRMS)]
     return figures | {"questions": share_of_helpful(asked)}
 
 
