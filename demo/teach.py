@@ -8,14 +8,17 @@ No ROS is needed. Before, the robot has no word for it; one example later it poi
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 from PIL import Image as Pillow
 
 from clue_ros.dialogue.types import Box, Dialogue, Grounding, Question
 from clue_ros.drawing import draw
-from clue_ros.engine import Clue, View
+from clue_ros.engine import Clue
 from clue_ros.images import load_image
 
 HERE = Path(__file__).parent
@@ -29,7 +32,7 @@ say = partial(print, flush=True)
 def play_teach(model: str, device: str, out: Path) -> int:
     """Show, name and find; 0 if the robot points, or shows the object first, else 1.
 
-    Writes pictures to `out`. Raises ClueError.
+    Writes a picture of both to `out`. Raises ClueError.
     """
     out.mkdir(parents=True, exist_ok=True)
     clue = Clue.load(model, device=device, memory="")  # nothing is kept
@@ -44,13 +47,16 @@ def play_teach(model: str, device: str, out: Path) -> int:
     say(
         f"you:   this is the {NAME}  ({SHOWN.name}; learned in {time.perf_counter() - begin:.2f} s)"
     )
-    _save(shown, BOX, f"this is the {NAME}", out / "teach_1.png")
+    panels = [draw(shown.image, box=BOX, caption=f"You: this is the {NAME}")]
     say(f"you:   {request}  ({LOOKED_AT.name})")
     after = clue.reply(view, Dialogue(request))
     say(f"robot: {_said(after)}")
     box = _box(after)
-    _save(view, box, f"You: {request}\nRobot: {_said(after)}", out / "teach_2.png")
-    say(f"pictures: {out.resolve()}")
+    caption = f"You: {request}\nRobot: {_said(after)}"
+    panels.append(draw(view.image, box=box, caption=caption))
+    path = out / "teach.jpg"
+    _side_by_side(panels).save(path, quality=85)
+    say(f"picture: {path.resolve()}")
     return 0 if box is not None else 1
 
 
@@ -68,5 +74,10 @@ def _said(reply: Question | Grounding) -> str:
     return f"I see the {reply.label} in [{corners}]."
 
 
-def _save(view: View, box: Box | None, caption: str, path: Path) -> None:
-    Pillow.fromarray(draw(view.image, box=box, caption=caption)).save(path)
+def _side_by_side(pictures: Sequence[npt.NDArray[np.uint8]]) -> Pillow.Image:
+    width, height = sum(p.shape[1] for p in pictures), max(p.shape[0] for p in pictures)
+    whole, at = Pillow.new("RGB", (width, height)), 0
+    for picture in pictures:
+        whole.paste(Pillow.fromarray(picture), (at, 0))
+        at += picture.shape[1]
+    return whole

@@ -95,6 +95,17 @@ def test_the_adapted_model_knows_the_words_and_its_calibration(
     assert ".jpg has taught this model words: calibrate on other" in line
 
 
+def test_a_promise_is_measured_with_what_the_other_photographs_taught(
+    photographs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["calibrate", str(photographs), "--teach"]
+    assert main([*words, "--splits", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["n"], found["out"], len(found["splits"])) == (4, None, 4)
+    assert main([*words, "--out", str(tmp_path / "own.json")]) == 2
+    assert "--teach only measures" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [

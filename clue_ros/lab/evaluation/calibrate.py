@@ -29,7 +29,12 @@ from clue_ros.images import load_image
 from clue_ros.lab.data.labels import SUFFIXES
 from clue_ros.lab.data.photographs import Photograph, load_requests
 from clue_ros.lab.evaluation.options import OutputOptions, PolicyOptions, note
-from clue_ros.lab.evaluation.photos import POINTS, PhotoReply, reply_to_photographs
+from clue_ros.lab.evaluation.photos import (
+    POINTS,
+    PhotoReply,
+    reply_to_photographs,
+    taught_by_the_others,
+)
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.model.load_options import check_max_risk
@@ -231,6 +236,11 @@ class CalibrateOptions:
         " half keeps the promise",
         type=at_least(0),
     )
+    teach: bool = option(
+        False,
+        "measure the answers of a model that the other photographs taught their objects (nothing is"
+        " written: `clue adapt` makes such a model)",
+    )
     elsewhere: tuple[Path, ...] = option(
         (),
         "folders of pictures of other places: also count those that are taken for unknown, where"
@@ -256,6 +266,8 @@ def run(args: argparse.Namespace) -> int:
     check_max_risk(wanted)
     if not 0 < options.delta < 1:
         raise ClueError(f"--delta {options.delta:g}: want a number above 0 and below 1")
+    if options.teach and options.out is not None:
+        raise ClueError("--teach only measures: leave out --out, or use `clue adapt`")
     out = calibration_path(options.out)
     lost: list[str] = []
     photographs = load_requests(args.data, lost.append)
@@ -263,11 +275,14 @@ def run(args: argparse.Namespace) -> int:
     asked = sum(len(photograph.requests) for photograph in photographs)
     if wanted is not None and asked < needed(wanted, delta):
         raise ClueError(Calibration((0.0,) * asked, (False,) * asked, delta=delta).shortage(wanted))
-    clue = replace(options.model, max_risk=None).load(memory=None)
+    clue = replace(options.model, max_risk=None).load("" if options.teach else None)
     if not isinstance(clue, Clue):
         raise ClueError("only a model of CLUE can be calibrated: leave out --model wrapper")
-    refuse_own_examples(clue, photographs)
-    replies = reply_to_photographs(clue, with_progress(photographs), problem=lost.append)
+    if options.teach:
+        replies = taught_by_the_others(clue, photographs, lost.append)
+    else:
+        refuse_own_examples(clue, photographs)
+        replies = reply_to_photographs(clue, with_progress(photographs), problem=lost.append)
     note(lost)
     if not replies:
         raise ClueError(f"none of {len(photographs)} photographs can be read")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 import random
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -345,25 +345,34 @@ def reply_after_teaching(
     assert options.teach is not None
     rng, data = random.Random(options.seed), options.data or default_folder()
     same = options.teach.resolve() == data.resolve()
+
+    def drawn(shown: Sequence[Shown]) -> Sequence[Shown]:
+        return shown if options.shots is None else _fewer(shown, options.shots, rng)
+
+    if same and options.split is None:
+        return taught_by_the_others(clue, photographs, problem, drawn)
     teachers = list(photographs) if same else load_photographs(options.teach)
-    shown = examples_of(clue, teachers, problem)
+    shown, everything = examples_of(clue, teachers, problem), range(len(teachers))
+    alike = options.split is None or not same
+    taught = everything if alike else rng.sample(everything, options.split or 0)
+    know(clue.memory, drawn([row for row in shown if row[0] in taught]))
+    rest = [p for n, p in enumerate(photographs) if not (same and n in taught)]
+    return reply_to_photographs(clue, with_progress(rest), problem=problem)
 
-    def knows(taught: Collection[int]) -> None:
-        drawn = [row for row in shown if row[0] in taught]
-        know(clue.memory, drawn if options.shots is None else _fewer(drawn, options.shots, rng))
 
-    everything = range(len(teachers))
-    if not same:
-        knows(everything)
-        return reply_to_photographs(clue, with_progress(photographs), problem=problem)
-    if options.split is not None:
-        taught = rng.sample(everything, options.split)
-        knows(taught)
-        rest = [photograph for n, photograph in enumerate(photographs) if n not in taught]
-        return reply_to_photographs(clue, with_progress(rest), problem=problem)
-    replies = []
+def taught_by_the_others(
+    clue: Any,
+    photographs: Sequence[Photograph],
+    problem: Callable[[str], None],
+    drawn: Callable[[Sequence[Shown]], Sequence[Shown]] = lambda shown: shown,
+) -> list[PhotoReply]:
+    """Reply to photographs, to each with what is drawn of all that the others show.
+
+    Raises ClueError.
+    """
+    shown, replies = examples_of(clue, photographs, problem), list[PhotoReply]()
     for n, photograph in enumerate(with_progress(photographs)):
-        knows([other for other in everything if other != n])
+        know(clue.memory, drawn([row for row in shown if row[0] != n]))
         replies += reply_to_photographs(clue, [photograph], problem=problem)
     return replies
 
