@@ -511,6 +511,9 @@ def test_the_oracle_is_told_the_other_proposals(tmp_path: Path, photographs: Pat
             asked.append((codes, *told))
             return "the left one"
 
+        def require_box(self) -> None:
+            """It sees the box."""
+
     person = OraclePerson(FakeOracle(), 1.5)  # type: ignore[arg-type]
     image = np.zeros((100, 200, 3), np.uint8)
     boxes = [Box(0, 0, 50, 50), Box(100, 0, 150, 50), Box(20, 60, 90, 90)]

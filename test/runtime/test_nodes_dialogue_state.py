@@ -77,10 +77,11 @@ def heard_states(client: Client, *wanted: str) -> DialogueState:
 
 
 def asking(client: Client, text: str = REQUEST) -> Any:
-    """Start a dialogue; return its goal's handle when its question is open."""
+    """Start a dialogue; return its goal's handle when its question is open, and its state heard."""
     count = len(client.heard["question"])
     handle = client.goal(text, image=client.image())
     client.next("question", count + 1)
+    wait_until(lambda: states(client)[-1:] == ["WAITING_FOR_ANSWER"], "the open question's state")
     return handle
 
 
