@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words(folder: Path, model: Path) -> list[str]:
-    more = ["--world", "rich", "--data", str(folder), "--model", str(model), "--device", "cpu"]
+    more = ["--world", "rich", "--tabletop", str(folder), "--model", str(model), "--device", "cpu"]
     return ["eval", "masks", *more, "--scenes"]
 
 

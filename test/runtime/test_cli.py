@@ -236,7 +236,7 @@ def test_a_bad_text_is_refused_in_one_line(image: Path, text: str, reason: str) 
         (("ground", "a.png", TEXT, "--save", "out.txt"), "must end in"),
         (("ground", "a.png", TEXT, "--save", "/no/such/out.png"), "there is no folder"),
         (("eval", "it2p", "--data", "/no/such"), "no IT2P here"),
-        (("eval", "tabletop", "--data", "/no/such"), "clue data tabletop"),
+        (("eval", "tabletop", "--tabletop", "/no/such"), "clue data tabletop"),
         (("eval", "it2p", "--data", ".", "--per-image", "-3"), "--per-image"),
         (("bench", "--repeats", "0"), "--repeats"),
         (("bench", "--device", "auto"), "--device"),
@@ -334,7 +334,7 @@ def test_eval_tabletop_prints_the_same_shape(
     )
     scene = Scene(np.zeros((64, 64, 3), np.uint8), things, np.zeros((16, 16), np.uint8))
     write_shard(shard_path(tmp_path, "test", 0, 0), [scene, scene])
-    words = ["eval", "tabletop", "--data", str(tmp_path), "--json", "--model", str(model)]
+    words = ["eval", "tabletop", "--tabletop", str(tmp_path), "--json", "--model", str(model)]
     assert main([*words, "--per-image", "1"]) == 0
     result = json.loads(capsys.readouterr().out)
     parts = ["clear", "ambiguity", "interactive", "absent"]

@@ -43,6 +43,7 @@ from clue_ros.lab.data.invig_layouts import STATUSES
 from clue_ros.lab.evaluation.options import (
     PolicyOptions,
     RecordsOptions,
+    measured,
     note,
     nouns_option,
     objects_option,
@@ -588,6 +589,9 @@ def run(args: argparse.Namespace) -> int:
     options.output.write_records(records)
     head = {"task": options.task, "data": options.data, "split": options.split}
     options.output.show(
-        {**head, **result}, lambda markdown: task_table(options.task, result, markdown=markdown)
+        {**head, **result},
+        lambda markdown: task_table(options.task, result, markdown=markdown),
+        measured(clue),
+        options.seed,
     )
     return 0

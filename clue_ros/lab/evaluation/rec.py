@@ -332,7 +332,12 @@ def run(args: argparse.Namespace) -> int:
         name: {key: row.summary() for key, row in keyed(rows).items()}
         for name, rows in results.items()
     }
-    options.output.show(summary, lambda markdown: as_text(summary, options.split, markdown))
+    options.output.show(
+        summary,
+        lambda markdown: as_text(summary, options.split, markdown),
+        {"model": [*options.language_model, *options.clue], "dtype": options.dtype},
+        EVALUATION_SEED,
+    )
     return 0
 
 
