@@ -581,7 +581,7 @@ def test_losses_that_cannot_be_are_refused(work: Work, whole: Path, own_code: Pa
         ("vocabulary", "is of AR variants"),
         ("squared", "want binary, vocabulary or MODULE:FUNCTION"),
         ("own_head:nothing", "no function 'nothing'"),
-        ("torch:zeros_like", "want a tensor of one number"),
+        ("operator:is_not", "want a tensor of one number"),
     ):
         args = options(detector, work, "--steps", "1", "--batch", "1", "--loss", loss)
         args.run = own_code / loss.replace(":", "-")
