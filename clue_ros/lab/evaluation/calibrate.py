@@ -28,7 +28,7 @@ from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
 from clue_ros.lab.data.labels import SUFFIXES
 from clue_ros.lab.data.photographs import Photograph, load_requests
-from clue_ros.lab.evaluation.options import OutputOptions, PolicyOptions, measured, note
+from clue_ros.lab.evaluation.options import OutputOptions, RobotOptions, measured, note
 from clue_ros.lab.evaluation.photos import POINTS, PhotoReply, reply_to_photographs
 from clue_ros.lab.options import add_options, at_least, option, read_options
 from clue_ros.lab.report import Cell, table, with_progress
@@ -207,7 +207,7 @@ def as_text(
 class CalibrateOptions:
     """The options of ``clue calibrate``."""
 
-    model: PolicyOptions
+    model: RobotOptions
     output: OutputOptions
     out: Path | None = option(
         None,

@@ -187,6 +187,13 @@ def made_by(command_line: str, model: Mapping[str, Any], seed: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
+class RobotOptions(PolicyOptions):
+    """A model in the number format of a robot: what is made with it is not a measurement."""
+
+    dtype: str = option("auto", "number format: auto, float32, mixed, bfloat16 or float16")
+
+
+@dataclass(frozen=True, kw_only=True)
 class OutputOptions:
     """How results are printed. command_line: as it was typed."""
 

@@ -72,7 +72,7 @@ class RenderOptions:
     )
     preset: str | None = option(
         None,
-        f"paper: --scenes scenes of the world {PAPER.name}, 70 % for train, 15 % for val and test"
+        f"paper: --scenes scenes of the world {PAPER.name}, 70 %% for train, 15 %% for val and test"
         " each",
         choices=(PAPER.name,),
     )
