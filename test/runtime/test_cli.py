@@ -314,7 +314,11 @@ def test_eval_it2p_prints_the_three_measurements(
     assert main([*words, "--model", str(pointing), "--records", str(records)]) == 0
     printed = capsys.readouterr()
     result = json.loads(printed.out)
-    assert list(result) == ["clear", "ambiguity", "interactive"]
+    assert list(result) == ["clear", "ambiguity", "interactive", "made_by"]
+    made = result["made_by"]
+    assert made["command"].startswith("clue eval it2p --data ")
+    assert (made["model"], made["dtype"], made["seed"]) == (str(pointing), "float32", 0)
+    assert len(made["sha256"]) == 64
     assert list(result["clear"]) == ["accuracy", "n"]
     assert list(result["ambiguity"]) == ["accuracy", "precision", "recall", "f1", "n"]
     assert list(result["interactive"]) == ["accuracy", "accuracy_forced", "questions", "n"]
@@ -338,7 +342,7 @@ def test_eval_tabletop_prints_the_same_shape(
     assert main([*words, "--per-image", "1"]) == 0
     result = json.loads(capsys.readouterr().out)
     parts = ["clear", "ambiguity", "interactive", "absent"]
-    assert list(result) == [*parts, "slices", "worst"]
+    assert list(result) == [*parts, "slices", "worst", "made_by"]
     assert [result[part]["n"] for part in parts] == [2, 4, 2, 2]
     # It always points, so it never asks: every ambiguous request was missed.
     assert result["ambiguity"]["recall"] == 0.0

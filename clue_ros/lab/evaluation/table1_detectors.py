@@ -581,7 +581,7 @@ def _take_gpu(places: Any, gpus: Sequence[str]) -> None:
 
 def _train(training: DetectorOptions) -> None:
     with contextlib.redirect_stdout(sys.stderr):  # the table alone goes to stdout
-        train_detector(training, Processes(training.start_device()))
+        train_detector(training, Processes(training.start_device(), training.precision))
 
 
 def _check_origin(options: Table1Options, entry: DetectorEntry, base_digest: str) -> None:

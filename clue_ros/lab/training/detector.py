@@ -51,7 +51,12 @@ from clue_ros.lab.training.options import (
     check_shares,
 )
 from clue_ros.lab.training.packing import patch_shares, target_map, training_attention
-from clue_ros.lab.training.parallel import Processes, autocast, start_processes
+from clue_ros.lab.training.parallel import (
+    PRECISIONS,
+    Processes,
+    autocast,
+    start_processes,
+)
 from clue_ros.lab.training.samples import Sample, one_query_each
 from clue_ros.lab.training.stored import stem_features
 from clue_ros.lab.training.vision import batch_tensor
@@ -119,6 +124,9 @@ class DetectorRecipe(FrozenBaseOptions):
     lr: float = option(5e-6, "learning rate of the adapter")
     head_lr: float = option(1e-4, "learning rate of the CNN")
     dropout: float = option(DROPOUT, "dropout of the LoRA")
+    precision: str = option(
+        "auto", "mixed precision; auto is bfloat16 where the device has it", choices=PRECISIONS
+    )
     head_batches: int = option(
         0,
         "batches of maps that the CNN alone is trained on afterwards; 0 for none (the paper)",
@@ -184,7 +192,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train adapter A and the head, calibrate, write the detector folder."""
     options = read_options(DetectorOptions, args)
-    processes = start_processes(str(options.start_device()))
+    processes = start_processes(str(options.start_device()), options.precision)
     train_detector(options, processes)
     processes.close()
     return 0
@@ -371,7 +379,7 @@ class DetectorTrainer:
     ) -> None:
         self.backbone, self.processor = backbone, processor
         self.settings, self.device, self.options = settings, device, options
-        self.processes = processes or Processes(device)
+        self.processes = processes or Processes(device, options.precision)
         self.head = head_class(settings.head).make(processor.tokenizer).to(device)
         self._loss = own_loss(options.loss)
 

@@ -349,7 +349,7 @@ def _figures(result: Mapping[str, Any]) -> str:
         result = result["detectors"][0]["seeds"][0]
     rows: list[list[str]] = []
     for group, figures in result.items():
-        if isinstance(figures, Mapping):
+        if isinstance(figures, Mapping) and group != "made_by":
             plain = {k: v for k, v in figures.items() if isinstance(v, int | float)}
             if plain:
                 rows.append([group, _words(plain)])
