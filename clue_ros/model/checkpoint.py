@@ -44,8 +44,15 @@ from clue_ros.model.decoding import (
     reply_to,
 )
 from clue_ros.model.details import detailed_picture, detailed_pictures, details_in
+from clue_ros.model.detector import (
+    HEAD_FILE,
+    Detector,
+    check_trusted,
+    has_module,
+    load_detector,
+    load_settings,
+)
 from clue_ros.model.detector import SETTINGS_FILE as DETECTOR_FILE
-from clue_ros.model.detector import Detector, load_detector
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.devices import choose_backend
 from clue_ros.model.fusion import Fusion, load_fusion, weights_digest
@@ -532,7 +539,7 @@ def open_detector(
 ) -> Detector:
     """A trained detector from its folder, or a baseline by its name. Raises ModelError.
 
-    head: see `load_detector`.
+    head: a head of the user's own, MODULE:CLASS, which is imported if the folder's is that one.
     """
     if str(which) in BASELINES:
         try:
@@ -540,7 +547,19 @@ def open_detector(
         except ValueError as error:
             raise ModelError(f"no detector {which} for this tokenizer: {error}") from error
     folder = existing_folder(which, f"a detector (or one of {', '.join(BASELINES)})")
-    return load_detector(backbone, folder, processor.tokenizer, adapter=adapter, head=head)
+    text = backbone.config.text_config
+    settings, module = load_settings(folder, text.num_hidden_layers), None
+    check_trusted(settings.head, head, folder / DETECTOR_FILE)
+    if has_module(settings):
+        from clue_ros.model.heads import load_head
+
+        tokenizer, new_word = processor.tokenizer, settings.new_word
+        module = load_head(folder, settings.head, tokenizer, new_word=new_word)
+        word = module.state_dict().get("word")
+        if new_word and word is not None and word.shape[1] != text.hidden_size:
+            found = f"the word has {word.shape[1]} numbers, want {text.hidden_size}"
+            raise ModelError(f"{folder / HEAD_FILE}: {found}")
+    return load_detector(backbone, folder, processor.tokenizer, adapter=adapter, head=module)
 
 
 def existing_folder(path: str | Path, what: str) -> Path:

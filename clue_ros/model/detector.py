@@ -40,6 +40,11 @@ def is_own_head(head: object) -> bool:
     return isinstance(head, str) and re.fullmatch(r"[\w.]+:\w+", head) is not None
 
 
+def has_module(settings: DetectorSettings) -> bool:
+    """Whether torch alone computes a head: one of one's own, or one behind a learned word."""
+    return settings.head not in HEADS or settings.new_word
+
+
 def check_trusted(head: str, trusted: str | None, place: object) -> None:
     """Raises ModelError for a head of one's own that the user has not named: it is code."""
     if head not in HEADS and head != trusted:
@@ -145,26 +150,16 @@ def load_detector(
     tokenizer: Any,
     *,
     adapter: str = DETECTOR,
-    head: str | None = None,
+    head: Any = None,
 ) -> Detector:
     """Adapter A, head and settings from a detector's folder. Raises ModelError.
 
-    adapter: its name among the adapters: several detectors can share one backbone. head: a head of
-    the user's own, MODULE:CLASS, that may be imported if the folder's is that one.
+    adapter: its name among the adapters: several detectors can share one backbone. head: the
+    module of `clue_ros.model.heads.load_head`, where `has_module` asks for one.
     """
     folder = Path(folder)
     settings = load_settings(folder, backbone.config.text_config.num_hidden_layers)
-    check_trusted(settings.head, head, folder / SETTINGS_FILE)
-    own = None
-    if settings.head not in HEADS or settings.new_word:
-        from clue_ros.model.heads import load_head
-
-        own = load_head(folder, settings.head, tokenizer, new_word=settings.new_word)
-        word, width = own.state_dict().get("word"), backbone.config.text_config.hidden_size
-        if settings.new_word and word is not None and word.shape[1] != width:
-            found = f"the word has {word.shape[1]} numbers, want {width}"
-            raise ModelError(f"{folder / HEAD_FILE}: {found}")
-    cnn = load_cnn(folder) if settings.head == CNN and own is None else None
-    answers = answer_tokens(tokenizer) if settings.head == ANSWER and own is None else None
+    cnn = load_cnn(folder) if settings.head == CNN and head is None else None
+    answers = answer_tokens(tokenizer) if settings.head == ANSWER and head is None else None
     backbone.load_adapter(adapter, folder)
-    return Detector(backbone, settings, adapter, cnn=cnn, answers=answers, head=own)
+    return Detector(backbone, settings, adapter, cnn=cnn, answers=answers, head=head)
