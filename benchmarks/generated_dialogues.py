@@ -151,7 +151,7 @@ class Experiment:
         """The clean dialogues."""
         o = self.options
         return self.once(
-            "clean", "data", "invig", "--world", o.world, "--data", o.tabletop, "--scenes",
+            "clean", "data", "invig", "--world", o.world, "--tabletop", o.tabletop, "--scenes",
             o.clean_scenes, "--per-image", o.per_image, "--out", self.folder / CLEAN,
         )  # fmt: skip
 

@@ -73,7 +73,7 @@ from clue_ros.lab.training.vision import SIGMA_BINS, VisionTeacher, vision_scene
 from clue_ros.model.adapters import Adapters, lora_config
 from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.detector import DetectorSettings
-from clue_ros.model.detector_variants import VARIANTS
+from clue_ros.model.detector_variants import PAPER, VARIANTS
 from clue_ros.model.loading import DEFAULT_MODEL, find_base, find_model
 from clue_ros.model.prompts import load_processor
 from clue_ros.model.torch_backbone import load_model
@@ -185,7 +185,7 @@ class Bench:
     def _detector(self, look_weight: float) -> Stage:
         options, settings = replace(self._detect, look_weight=look_weight), self._detect.settings
         backbone, processor = frozen_base(options, self._folder, self.device, options.data)
-        variant = VARIANTS[options.variant]
+        variant = VARIANTS[options.variant or PAPER]
         block, blocks = variant.block(backbone.blocks), variant.adapted(backbone.blocks)
         adapters = Adapters(backbone)
         adapters.add(DETECTOR, lora_config(blocks))

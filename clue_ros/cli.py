@@ -9,6 +9,7 @@
     clue read FILE                                 say how people's utterances are read
     clue check --model M                           say whether a model would load here
     clue export M --out FOLDER                     write a model with weights of 8 bits
+    clue share M --name OWNER/NAME --out FOLDER    a model and its card for others
     clue label PHOTOS                              box and name the objects on photographs
     clue adapt PHOTOS --out M                      fit a model to one table
     clue calibrate DATA --out M                    bound wrong boxes without a confirmation
@@ -21,6 +22,7 @@
     clue data objects DIR                          list scanned objects for the scenes
     clue data stats SOURCE...                      statistics and plots of dialogues
     clue data select|generate                      choose photographs, make dialogues about them
+    clue reproduce clue|invig|wrapper|icseg        a paper's tables, one after the other
     clue bench                                     measure speed beside plain transformers
 
 A command's module is imported only when it is called, so that ``clue --help`` needs no PyTorch and
@@ -33,6 +35,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Sequence
@@ -65,6 +68,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
     "read": Command("clue_ros.read", "how utterances of people are read, before any model"),
     "check": Command("clue_ros.check", "would a model load here? (before a download)"),
     "export": Command("clue_ros.model.export", "a model in 8 bits, for a CPU with little memory"),
+    "share": Command("clue_ros.model.share", "a model's folder and card for others, and the hub"),
     "adapt": Command("clue_ros.lab.adapt", "fit a model to one table from a few photographs"),
     "calibrate": Command(
         "clue_ros.lab.evaluation.calibrate",
@@ -158,6 +162,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
             "clue_ros.lab.data.mask_decoder", "PaliGemma's mask decoder (vae-oid.npz), converted"
         ),
     },
+    "reproduce": Command("clue_ros.lab.reproduce", "a paper's tables and figures, in order"),
     "bench": Command("clue_ros.lab.evaluation.speed", "measure speed beside plain transformers"),
 }
 _ABOUT = {
@@ -258,7 +263,9 @@ def _run(prog: str, command: Command, words: list[str]) -> int:
         parser = OneLineParser(prog=prog, description=(module.__doc__ or "").strip())
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         module.add_arguments(parser)
-        return int(module.run(parser.parse_args(words)))
+        args = parser.parse_args(words)
+        args.command_line = shlex.join([*prog.split(), *words])  # for the records of a measurement
+        return int(module.run(args))
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("clue_ros"):
             raise

@@ -25,6 +25,7 @@ DEFAULT_CANDIDATES = "base:household"
 _OF_CLUE = (
     "revision",
     "detector",
+    "head",
     "ivg",
     "mask_decoder",
     "num_views",
@@ -53,6 +54,11 @@ def add_load_arguments(parser: argparse.ArgumentParser) -> None:
         help="of the decoder's weights: none, int8, or nf4 (4 bits)",
     )
     parser.add_argument("--detector", help="another detector's folder, or a baseline's name")
+    parser.add_argument(
+        "--head",
+        metavar="MODULE:CLASS",
+        help="the detector's head, where it is code of your own: imports and runs it",
+    )
     parser.add_argument("--ivg", help="another folder of adapter B")
     parser.add_argument(
         "--mask-decoder",
@@ -133,6 +139,7 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
         dtype=args.dtype,
         quantization=args.quantization,
         detector=args.detector,
+        head=args.head,
         ivg=args.ivg,
         mask_decoder=args.mask_decoder,
         policy=given.get("policy", DEFAULT_POLICY),

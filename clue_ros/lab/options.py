@@ -51,11 +51,12 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
             add_options(parser, hint)
         if not settings:
             continue
-        if declared.default is not MISSING:
-            default = declared.default
-            settings["default"] = list(default) if isinstance(default, tuple) else default
-            if not isinstance(default, (bool, tuple, NoneType)):
-                settings["help"] += "; default: %(default)s"
+        # What is not given is not in the namespace: `read_options` then takes the recipe's value or
+        # the default, wherever `--recipe` stands.
+        settings["default"] = argparse.SUPPRESS
+        default = declared.default
+        if default is not MISSING and not isinstance(default, (bool, tuple, NoneType)):
+            settings["help"] += "; default: " + str(default).replace("%", "%%")
         if hint is bool:
             settings["action"] = "store_true"
         elif bool in get_args(hint):
@@ -71,43 +72,58 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
         place.add_argument(f"--{declared.name.replace('_', '-')}", **settings)
 
 
-def add_recipe(parser: argparse.ArgumentParser, name: str, values: Mapping[str, Any]) -> None:
-    """Declare `--recipe`: the default "paper" changes nothing, `name` sets options of the parser.
+def add_recipe(parser: argparse.ArgumentParser, **recipes: Mapping[str, Any]) -> None:
+    """Declare `--recipe`: each sets options of the parser; "paper" nothing, unless it is given.
 
-    Options that are given after it change what it set.
+    An option that is given holds, before or after `--recipe`.
     """
-    flags = {key: f"--{key.replace('_', '-')}" for key in values}
-    given = ", ".join(
-        flags[key] if value is True else f"{flags[key]} {value}" for key, value in values.items()
-    )
+    recipes = {"paper": {}, **recipes}
+    described = [f"{name}: {_words(values) or 'the defaults'}" for name, values in recipes.items()]
     parser.add_argument(
         "--recipe",
-        choices=("paper", name),
+        choices=tuple(recipes),
         action=_Recipe,
-        dest=argparse.SUPPRESS,
-        values={name: values},
-        help=f"paper: the defaults; {name}: {given}; options after it change it",
+        dest=_RECIPE,
+        default=argparse.SUPPRESS,
+        recipes=recipes,
+        help="; ".join([*described, "options that are given hold"]),
     )
+
+
+_RECIPE = "recipe_values"  # in the namespace
+
+
+def _words(values: Mapping[str, Any]) -> str:
+    """Values as a person types them."""
+    flags = ((f"--{key.replace('_', '-')}", value) for key, value in values.items())
+    return ", ".join(flag if value is True else f"{flag} {_word(value)}" for flag, value in flags)
+
+
+def _word(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 class _Recipe(argparse.Action):
-    def __init__(self, *args: Any, values: Mapping[str, Mapping[str, Any]], **more: Any) -> None:
+    def __init__(self, *args: Any, recipes: Mapping[str, Mapping[str, Any]], **more: Any) -> None:
         super().__init__(*args, **more)
-        self._values = values
+        self._recipes = recipes
 
     def __call__(
         self, parser: Any, namespace: argparse.Namespace, values: Any, option_string: Any = None
     ) -> None:
-        for name, value in self._values.get(values, {}).items():
-            setattr(namespace, name, value)
+        setattr(namespace, self.dest, self._recipes[values])
 
 
 def read_options(options: type[T], args: argparse.Namespace) -> T:
-    """The dataclass from parsed arguments. Raises ClueError for values that cannot work."""
+    """The dataclass from parsed arguments: what was given, else the recipe's, else the default.
+
+    Raises ClueError for values that cannot work.
+    """
+    known = {**getattr(args, _RECIPE, {}), **vars(args)}
     values = {
-        name: read_options(hint, args) if _is_nested(hint) else getattr(args, name)
+        name: read_options(hint, args) if _is_nested(hint) else known[name]
         for name, hint in get_type_hints(options).items()
-        if _is_nested(hint) or hasattr(args, name)
+        if _is_nested(hint) or name in known
     }
     return options(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 

@@ -19,15 +19,18 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from clue_ros.errors import ModelError
-from clue_ros.model.loading import check_shapes, first_line, shapes
+from clue_ros.model.loading import check_shapes, first_line, replacing, shapes
 from clue_ros.model.lora import CONFIG_FILE, WEIGHTS_FILE, AdapterFolder, read_folder
 
 if TYPE_CHECKING:
     from peft import LoraConfig, PeftModel
 
 
+DROPOUT = 0.05  # the paper's
+
+
 def lora_config(
-    blocks: Iterable[int], *, rank: int = 16, alpha: int = 32, dropout: float = 0.05
+    blocks: Iterable[int], *, rank: int = 16, alpha: int = 32, dropout: float = DROPOUT
 ) -> LoraConfig:
     """The paper's LoRA on q, k, v, o, gate, up, down of the given decoder blocks, and nothing else.
 
@@ -114,7 +117,8 @@ class Adapters:
         folder.mkdir(parents=True, exist_ok=True)
         state = self._state(name)
         tensors = {key: value.detach().cpu().contiguous() for key, value in state.items()}
-        save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+        with replacing(folder / WEIGHTS_FILE) as partial:
+            save_file(tensors, partial, metadata={"format": "pt"})
         self._peft.peft_config[name].save_pretrained(str(folder))
 
     def _state(self, name: str) -> dict[str, torch.Tensor]:

@@ -39,6 +39,7 @@ class Reader:
     adapter: its name, None for the base alone. block: counted from 0. cnn: the weights of the CNN
     by their names in head.safetensors, None for the map alone. answers: the tokens of yes and no of
     an autoregressive head (IV-A.3), which answers after the prompt. temperature: divides the logit.
+    head: a `clue_ros.model.heads.Head` of the user's own, for torch alone.
     """
 
     adapter: str | None
@@ -46,6 +47,7 @@ class Reader:
     cnn: Mapping[str, Array] | None = None
     answers: tuple[int, int] | None = None
     temperature: float = 1.0
+    head: Any = None
 
 
 class Attention(NamedTuple):

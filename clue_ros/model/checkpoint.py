@@ -19,7 +19,7 @@ import hashlib
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -44,17 +44,26 @@ from clue_ros.model.decoding import (
     reply_to,
 )
 from clue_ros.model.details import detailed_pictures, details_in
-from clue_ros.model.detector import Detector, load_detector
+from clue_ros.model.detector import (
+    HEAD_FILE,
+    Detector,
+    check_trusted,
+    has_module,
+    load_detector,
+    load_settings,
+)
+from clue_ros.model.detector import SETTINGS_FILE as DETECTOR_FILE
 from clue_ros.model.detector_baselines import BASELINES, FIRST_TOKEN
 from clue_ros.model.devices import choose_backend
 from clue_ros.model.fusion import Fusion, load_fusion, weights_digest
-from clue_ros.model.load_options import OPENVINO, LoadOptions
+from clue_ros.model.load_options import OPENVINO, TORCH, LoadOptions
 from clue_ros.model.loading import (
     MASK_DECODER,
     find_base,
     find_model,
     fingerprint,
     is_number,
+    read_json,
     read_settings,
     write_json,
 )
@@ -373,6 +382,8 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
     require(options)
     folder = find_model(options.model, options.revision)
     base, detector = find_base(folder), options.detector
+    if options.backend == "auto" and _has_learned_word(Path(detector or folder / DETECTOR)):
+        options = replace(options, backend=TORCH)
     backbone = open_backbone(base, options)
     processor = open_processor(base)
     check_processor(processor, backbone.config, base)
@@ -391,7 +402,9 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
     judge = None
     if has_detector or detector is not None:
         adapter = IVG if joint else DETECTOR
-        judge = open_detector(backbone, processor, detector or trained, adapter=adapter)
+        judge = open_detector(
+            backbone, processor, detector or trained, adapter=adapter, head=options.head
+        )
     ivg = IvgSettings()
     if dialogue.is_dir():
         ivg = load_ivg_settings(dialogue)
@@ -431,6 +444,12 @@ def load_checkpoint(model: str | Path | LoadOptions, **settings: Any) -> Checkpo
         load_box_head(base, backbone.config.vision_config),
         load_box_score(base),
     )
+
+
+def _has_learned_word(folder: Path) -> bool:
+    """Whether a detector brings its conditioning word along, which torch alone reads."""
+    path = folder.expanduser() / DETECTOR_FILE
+    return path.is_file() and read_json(path).get("new_word") is True
 
 
 def _same_folder(detector: str | Path | None, dialogue: Path) -> bool:
@@ -501,16 +520,36 @@ def open_mask_decoder(
 
 
 def open_detector(
-    backbone: Backbone, processor: Any, which: str | Path, *, adapter: str = DETECTOR
+    backbone: Backbone,
+    processor: Any,
+    which: str | Path,
+    *,
+    adapter: str = DETECTOR,
+    head: str | None = None,
 ) -> Detector:
-    """A trained detector from its folder, or a baseline by its name. Raises ModelError."""
+    """A trained detector from its folder, or a baseline by its name. Raises ModelError.
+
+    head: a head of the user's own, MODULE:CLASS, which is imported if the folder's is that one.
+    """
     if str(which) in BASELINES:
         try:
             return BASELINES[str(which)](backbone, processor.tokenizer)
         except ValueError as error:
             raise ModelError(f"no detector {which} for this tokenizer: {error}") from error
     folder = existing_folder(which, f"a detector (or one of {', '.join(BASELINES)})")
-    return load_detector(backbone, folder, processor.tokenizer, adapter=adapter)
+    text = backbone.config.text_config
+    settings, module = load_settings(folder, text.num_hidden_layers), None
+    check_trusted(settings.head, head, folder / DETECTOR_FILE)
+    if has_module(settings):
+        from clue_ros.model.heads import load_head
+
+        tokenizer, new_word = processor.tokenizer, settings.new_word
+        module = load_head(folder, settings.head, tokenizer, new_word=new_word)
+        word = module.state_dict().get("word")
+        if new_word and word is not None and word.shape[1] != text.hidden_size:
+            found = f"the word has {word.shape[1]} numbers, want {text.hidden_size}"
+            raise ModelError(f"{folder / HEAD_FILE}: {found}")
+    return load_detector(backbone, folder, processor.tokenizer, adapter=adapter, head=module)
 
 
 def existing_folder(path: str | Path, what: str) -> Path:

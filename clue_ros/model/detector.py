@@ -9,6 +9,7 @@ and detector.json, the settings. `detector_variants` lists the paper's detectors
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,13 +35,34 @@ CNN_SHAPES: dict[str, tuple[int, ...]] = {
 """The CNN's weights (`clue_ros.model.heads.CnnHead`)."""
 
 
+def is_own_head(head: object) -> bool:
+    """Whether a head's name is that of a class of one's own, MODULE:CLASS."""
+    return isinstance(head, str) and re.fullmatch(r"[\w.]+:\w+", head) is not None
+
+
+def has_module(settings: DetectorSettings) -> bool:
+    """Whether torch alone computes a head: one of one's own, or one behind a learned word."""
+    return settings.head not in HEADS or settings.new_word
+
+
+def check_trusted(head: str, trusted: str | None, place: object) -> None:
+    """Raises ModelError for a head of one's own that the user has not named: it is code."""
+    if head not in HEADS and head != trusted:
+        raise ModelError(
+            f"{place}: its head is code, {head}: if you trust it, name it (--head {head}, or"
+            " head= of Clue.load)"
+        )
+
+
 @dataclass
 class DetectorSettings:
     """detector.json: how this detector was trained, which is how it must be used.
 
-    block: of the decoder, counted from 0. instruction: the conditioning word. head: of `HEADS`.
+    block: of the decoder, counted from 0. instruction: the conditioning word. head: of `HEADS`, or
+    a class of one's own as MODULE:CLASS, which is loaded only where the user names it too.
     threshold: probability from which a sentence counts as ambiguous. temperature: divides the
-    logit, which calibrates the probability.
+    logit, which calibrates the probability. new_word: the conditioning word's embeddings are the
+    detector's own, in head.safetensors (`clue_ros.model.heads.NewWord`).
     """
 
     block: int
@@ -48,10 +70,11 @@ class DetectorSettings:
     head: str = "cnn"
     threshold: float = 0.5
     temperature: float = 1.0
+    new_word: bool = False
 
     def check(self, blocks: int, path: Path) -> None:
         """Raises ModelError if the settings make no sense for a decoder with `blocks` blocks."""
-        if self.head not in HEADS:
+        if self.head not in HEADS and not is_own_head(self.head):
             raise ModelError(f"{path}: unknown head {self.head!r}, want one of {', '.join(HEADS)}")
         if not is_number(self.block, 0, blocks - 1):
             raise ModelError(f"{path}: block {self.block!r} of a decoder with {blocks} blocks")
@@ -61,6 +84,8 @@ class DetectorSettings:
             raise ModelError(f"{path}: temperature {self.temperature!r}, want a number above 0")
         if not isinstance(self.instruction, str):
             raise ModelError(f"{path}: instruction {self.instruction!r}, want a word")
+        if not isinstance(self.new_word, bool):
+            raise ModelError(f"{path}: new_word {self.new_word!r}, want true or false")
 
 
 class Detector:
@@ -74,9 +99,10 @@ class Detector:
         *,
         cnn: Mapping[str, Array] | None = None,
         answers: tuple[int, int] | None = None,
+        head: Any = None,
     ) -> None:
         self.backbone, self.settings = backbone, settings
-        self.reader = Reader(adapter, settings.block, cnn, answers, settings.temperature)
+        self.reader = Reader(adapter, settings.block, cnn, answers, settings.temperature, head)
 
     def prompts(self, processor: Any, contexts: Sequence[str]) -> Prompts:
         """The detector's prompts for people's words."""
@@ -119,15 +145,21 @@ def load_cnn(folder: Path) -> dict[str, Array]:
 
 
 def load_detector(
-    backbone: Backbone, folder: str | Path, tokenizer: Any, *, adapter: str = DETECTOR
+    backbone: Backbone,
+    folder: str | Path,
+    tokenizer: Any,
+    *,
+    adapter: str = DETECTOR,
+    head: Any = None,
 ) -> Detector:
     """Adapter A, head and settings from a detector's folder. Raises ModelError.
 
-    `adapter` names it among the adapters: several detectors can share one backbone.
+    adapter: its name among the adapters: several detectors can share one backbone. head: the
+    module of `clue_ros.model.heads.load_head`, where `has_module` asks for one.
     """
     folder = Path(folder)
     settings = load_settings(folder, backbone.config.text_config.num_hidden_layers)
-    cnn = load_cnn(folder) if settings.head == CNN else None
-    answers = answer_tokens(tokenizer) if settings.head == ANSWER else None
+    cnn = load_cnn(folder) if settings.head == CNN and head is None else None
+    answers = answer_tokens(tokenizer) if settings.head == ANSWER and head is None else None
     backbone.load_adapter(adapter, folder)
-    return Detector(backbone, settings, adapter, cnn=cnn, answers=answers)
+    return Detector(backbone, settings, adapter, cnn=cnn, answers=answers, head=head)

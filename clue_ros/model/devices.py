@@ -92,10 +92,11 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 def choose_backend(options: LoadOptions) -> str:
     """What computes a model: "openvino" or "torch" (`LoadOptions.backend`). Raises ModelError."""
     elsewhere = options.device not in ("auto", "cpu") or options.quantization != NONE
+    elsewhere = elsewhere or options.head is not None
     if options.backend == OPENVINO and elsewhere:
         raise ModelError(
-            "backend 'openvino' runs on the CPU and quantises nothing: choose backend 'torch', or"
-            " device 'cpu' and quantization 'none'"
+            "backend 'openvino' runs on the CPU, quantises nothing and runs no head of one's own:"
+            " choose backend 'torch', or device 'cpu' and quantization 'none'"
         )
     if options.backend != "auto":
         return options.backend

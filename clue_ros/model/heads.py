@@ -7,7 +7,7 @@ The CNN reads a map (section III-B.2); the autoregressive head answers yes or no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,7 +20,14 @@ from torch import nn
 from clue_ros.errors import ModelError
 from clue_ros.model.attention import image_attention, min_max
 from clue_ros.model.detector import HEAD_FILE, SETTINGS_FILE, DetectorSettings, answer_tokens
-from clue_ros.model.loading import check_shapes, first_line, shapes, write_json
+from clue_ros.model.loading import (
+    check_shapes,
+    first_line,
+    imported_function,
+    replacing,
+    shapes,
+    write_json,
+)
 from clue_ros.model.prompts import Prompts
 
 
@@ -53,16 +60,37 @@ class Decoder(Protocol):
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """Hidden states (..., D) -> logits (..., V)."""
 
+    def saying(self, word: torch.Tensor) -> AbstractContextManager[None]:
+        """Within it, the conditioning word's tokens have these embeddings (k, D)."""
+
 
 class Head(nn.Module):
-    """Reads one block of the decoder, with the active adapter. Differentiable."""
+    """Reads one block of the decoder, with the active adapter. Differentiable.
+
+    A head of one's own is a subclass, or one of `MapHead`, that is made without arguments.
+    """
+
+    @classmethod
+    def make(cls, tokenizer: Any) -> Head:
+        """A new head for a model with this tokenizer."""
+        return cls()
 
     def read(self, model: Decoder, block: int, features: torch.Tensor, prompts: Prompts) -> Reading:
         """Run features (B or 1, N, D) and B prompts without suffixes up to `block`."""
         raise NotImplementedError
 
 
-class CnnHead(Head):
+class MapHead(Head):
+    """A head over the map (equations 1 and 2, min-max): (B, g, g) in 0..1 -> logits (B,)."""
+
+    def read(self, model: Decoder, block: int, features: torch.Tensor, prompts: Prompts) -> Reading:
+        """The head's logits for the map at `block`, and the map."""
+        weights = model.attention_at(block, features, prompts)
+        attention = image_attention(weights, prompts.query_mask, model.grid)
+        return Reading(self(min_max(attention)).float(), attention)
+
+
+class CnnHead(MapHead):
     """The CNN over the map, any grid size: (B, g, g) in 0..1 -> logits (B,), above 0 if ambiguous.
 
     The paper leaves its layout open. Peaks must stay countable, so the map is pooled late and in
@@ -98,12 +126,6 @@ class CnnHead(Head):
         logits: torch.Tensor = self.decide(torch.cat(pooled, 1))
         return logits.squeeze(1)
 
-    def read(self, model: Decoder, block: int, features: torch.Tensor, prompts: Prompts) -> Reading:
-        """The CNN's logits for the map at `block`, and the map."""
-        weights = model.attention_at(block, features, prompts)
-        attention = image_attention(weights, prompts.query_mask, model.grid)
-        return Reading(self(min_max(attention)).float(), attention)
-
 
 class AnswerHead(Head):
     """The AR head: the decoder answers yes or no, through the language model's own head.
@@ -116,6 +138,11 @@ class AnswerHead(Head):
     def __init__(self, yes: int, no: int) -> None:
         super().__init__()
         self.yes, self.no = yes, no
+
+    @classmethod
+    def make(cls, tokenizer: Any) -> AnswerHead:
+        """The head for a tokenizer. Raises ModelError if it has no words for yes and no."""
+        return cls(*answer_tokens(tokenizer))
 
     def read(self, model: Decoder, block: int, features: torch.Tensor, prompts: Prompts) -> Reading:
         """The logit of "yes" over "no" after the prompt, and the map of the same block."""
@@ -141,13 +168,44 @@ class AnswerHead(Head):
         return nn.functional.nll_loss(log_p, targets), said
 
 
-def answer_head(tokenizer: Any) -> AnswerHead:
-    """The AR head for a tokenizer. Raises ModelError if it has no words for yes and no."""
-    return AnswerHead(*answer_tokens(tokenizer))
+class NewWord(Head):
+    """A head whose conditioning word is a new token: its embeddings (k, D) are learned with it.
+
+    The paper's "disambiguate" (IV-A.3), which no pre-training has seen. They stand in place of the
+    embeddings of the word's own k tokens, as the decoder takes them (Gemma's scale is in them).
+    """
+
+    def __init__(self, head: Head, embeddings: torch.Tensor) -> None:
+        super().__init__()
+        self.head = head
+        self.word = nn.Parameter(embeddings.detach().float().clone())
+
+    def read(self, model: Decoder, block: int, features: torch.Tensor, prompts: Prompts) -> Reading:
+        """What the head reads after the learned word."""
+        with model.saying(self.word):
+            return self.head.read(model, block, features, prompts)
 
 
-# By the name in detector.json; each is made for a tokenizer.
-HEADS: dict[str, Callable[[Any], Head]] = {"cnn": lambda _tokenizer: CnnHead(), "ar": answer_head}
+def plain_head(head: Head) -> Head:
+    """The head behind a new word, or the head itself."""
+    return plain_head(head.head) if isinstance(head, NewWord) else head
+
+
+HEADS: dict[str, type[Head]] = {"cnn": CnnHead, "ar": AnswerHead}
+"""By the name in detector.json."""
+
+
+def head_class(name: str) -> type[Head]:
+    """The class of a head's name: of `HEADS`, or MODULE:CLASS, which is imported.
+
+    Raises ModelError for what is no head.
+    """
+    if name in HEADS:
+        return HEADS[name]
+    found: Any = imported_function(name)
+    if not (isinstance(found, type) and issubclass(found, Head)):
+        raise ModelError(f"{name} is no head: want a subclass of clue_ros.model.heads.Head")
+    return found
 
 
 def detector_loss(logits: torch.Tensor, is_ambiguous: torch.Tensor) -> torch.Tensor:
@@ -166,18 +224,21 @@ def save_head(head: Head, settings: DetectorSettings, folder: str | Path, **note
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.detach().cpu().contiguous() for name, value in head.state_dict().items()}
     if tensors:
-        save_file(tensors, folder / HEAD_FILE, metadata={"format": "pt"})
+        with replacing(folder / HEAD_FILE) as partial:
+            save_file(tensors, partial, metadata={"format": "pt"})
     write_json(folder / SETTINGS_FILE, {**notes, **asdict(settings)})
 
 
-def load_head(folder: Path, name: str, tokenizer: Any) -> Head:
+def load_head(folder: Path, name: str, tokenizer: Any, *, new_word: bool = False) -> Head:
     """Build the named head and fill it from head.safetensors, if it has weights.
 
-    Raises ModelError naming file and shape.
+    new_word: whether the file has the embeddings of a conditioning word too (`NewWord`).
+
+    Whoever calls it trusts a name MODULE:CLASS (`detector.check_trusted`). Raises ModelError naming
+    file and shape.
     """
-    head, path = HEADS[name](tokenizer), folder / HEAD_FILE
-    wanted = head.state_dict()
-    if not wanted:
+    head, path = head_class(name).make(tokenizer), folder / HEAD_FILE
+    if not new_word and not head.state_dict():
         return head.eval()
     if not path.is_file():
         raise ModelError(f"{folder} has no {HEAD_FILE}: train it with `clue train detector`")
@@ -185,6 +246,11 @@ def load_head(folder: Path, name: str, tokenizer: Any) -> Head:
         state = load_file(path)
     except (OSError, SafetensorError) as error:
         raise ModelError(f"cannot read {path}: {first_line(error)}") from error
+    if new_word:
+        if "word" not in state or state["word"].ndim != 2:
+            raise ModelError(f"{path} lacks the embeddings of the conditioning word")
+        head = NewWord(head, state["word"])
+    wanted = head.state_dict()
     check_shapes(path, shapes(state), shapes(wanted))
     head.load_state_dict({key: state[key] for key in wanted})
     return head.eval()

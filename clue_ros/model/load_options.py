@@ -36,6 +36,8 @@ class LoadOptions:
         revision: a hub id's branch, tag or commit (as well: "owner/name@revision").
         detector: the folder of another detector that `clue train detector` made, or a baseline's
             name ("decoder-yes-no", "candidate-count", "decoder-first"); None: the model's own.
+        head: a detector's head that is the user's own code, as MODULE:CLASS; a folder with such a
+            head loads only where it is named here. Torch computes it.
         ivg: the folder of another adapter B; None: the model's own.
         mask_decoder: the safetensors file of PaliGemma's mask decoder; None: the file
             mask_decoder.safetensors in the model's folder, if it is there.
@@ -64,6 +66,7 @@ class LoadOptions:
     quantization: str = field(default=NONE, kw_only=True)
     revision: str | None = field(default=None, kw_only=True)
     detector: str | Path | None = field(default=None, kw_only=True)
+    head: str | None = field(default=None, kw_only=True)
     ivg: str | Path | None = field(default=None, kw_only=True)
     mask_decoder: str | Path | None = field(default=None, kw_only=True)
     policy: str = field(default=DEFAULT_POLICY, kw_only=True)

@@ -12,12 +12,13 @@ import argparse
 import contextlib
 import errno
 import hashlib
+import importlib
 import json
 import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -297,7 +298,44 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     partial = path.with_name(f"{path.name}.partial")
     yield partial
+    usual_mode(partial)
     partial.replace(path)
+
+
+def usual_mode(*paths: Path) -> None:
+    """Give written files the mode that the umask gives new ones.
+
+    safetensors writes 0600, which other users of a robot cannot read.
+    """
+    for path in paths:
+        new = path.with_name(f".{path.name}.new")
+        new.touch()
+        path.chmod(new.stat().st_mode)
+        new.unlink()
+
+
+def imported_function(text: str) -> Callable[..., Any]:
+    """The function or class that MODULE:NAME names; imports the module. Raises ModelError.
+
+    Importing runs its code: only what the user has named comes here, never a model's files.
+    """
+    module, _, name = text.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        raise ModelError(
+            f"there is no module {error.name!r} for {text!r}: put its folder on PYTHONPATH"
+        ) from error
+    except (AttributeError, ValueError) as error:
+        raise ModelError(f"there is no function {name!r} in the module {module!r}: {error}") from (
+            error
+        )
+    except Exception as error:  # whatever that code raises
+        kind = type(error).__name__
+        raise ModelError(f"cannot import {module!r}: {kind}: {first_line(error)}") from error
+    if not callable(found):
+        raise ModelError(f"{text} is no function")
+    return found  # type: ignore[no-any-return]
 
 
 def check_config(place: object, content: Mapping[str, Any]) -> None:

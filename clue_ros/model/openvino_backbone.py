@@ -258,6 +258,10 @@ class OpenVinoBackbone:
         words = prompts.query_mask.astype(np.float32)
         feed["words"] = np.pad(words, ((0, 0), (0, feed["hidden"].shape[1] - words.shape[1])))
         own = reader.adapter if self._merges else None
+        if reader.head is not None:
+            raise ModelError(
+                "OpenVINO runs no head of one's own and no learned word: choose backend 'torch'"
+            )
         head = digest(reader.cnn or {})
         key = ("attend", own, reader.block, head, reader.temperature)
         graph = self._graph(

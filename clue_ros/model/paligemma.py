@@ -10,6 +10,8 @@ from transformers.conversion_mapping import (
     get_checkpoint_conversion_mapping,
     register_checkpoint_conversion_mapping,
 )
+from transformers.models.auto.modeling_auto import AutoModelForImageTextToText
+from transformers.models.paligemma.configuration_paligemma import PaliGemmaConfig
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 from transformers.models.siglip.modeling_siglip import SiglipVisionModel
 
@@ -28,6 +30,12 @@ class PaliGemmaWithStem(PaliGemmaForConditionalGeneration):  # type: ignore[misc
 # The names that weights have in files, which transformers keeps for its own classes only.
 register_checkpoint_conversion_mapping(
     PaliGemmaWithStem.__name__, get_checkpoint_conversion_mapping("paligemma") or []
+)
+
+
+# transformers' own loader takes the class of these that config.json names.
+AutoModelForImageTextToText.register(
+    PaliGemmaConfig, (PaliGemmaForConditionalGeneration, PaliGemmaWithStem), exist_ok=True
 )
 
 

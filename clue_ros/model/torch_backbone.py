@@ -58,6 +58,7 @@ class TorchModel:
 
     def __init__(self, model: PaliGemmaForConditionalGeneration) -> None:
         self._model: Any = model
+        self._word: torch.Tensor | None = None
         self._take(model.config)
 
     def _take(self, config: Any) -> None:
@@ -125,7 +126,7 @@ class TorchModel:
         is_image = input_ids == self.config.image_token_id
         # The real PaliGemma's <image> id lies outside the embedding table; any valid id will do, it
         # is overwritten.
-        embedded = self._embed_tokens(input_ids.masked_fill(is_image, 0))
+        embedded = self.embed_tokens(input_ids.masked_fill(is_image, 0))
         features = features.to(embedded).expand(len(input_ids), -1, -1)
         if int(is_image.sum()) != features.shape[0] * features.shape[1]:
             raise ValueError(
@@ -134,7 +135,7 @@ class TorchModel:
         merged: torch.Tensor = embedded.masked_scatter(is_image.unsqueeze(-1), features)
         return merged
 
-    def _embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
+    def embed_tokens(self, tokens: torch.Tensor) -> torch.Tensor:
         """Ids (B, T) -> embeddings (B, T, D), scaled as Gemma's are."""
         embedded: torch.Tensor = self.model.get_input_embeddings()(tokens)
         return embedded
@@ -229,9 +230,23 @@ class TorchModel:
         assert attentions is not None
         return attentions
 
+    @contextmanager
+    def saying(self, word: torch.Tensor) -> Iterator[None]:
+        """Give the conditioning word's tokens these embeddings (k, D), scaled as Gemma's are."""
+        before, self._word = self._word, word
+        try:
+            yield
+        finally:
+            self._word = before
+
     def _prepare(self, features: torch.Tensor, prompts: Prompts) -> tuple[torch.Tensor, _Extra]:
         """The decoder's input (B, T, D), and what every block needs beside it."""
         embedded = self.embed(prompts.input_ids, features)
+        if self._word is not None:  # it follows the image tokens and <bos>
+            first = self.grid**2 + 1
+            word = self._word.to(embedded).expand(len(embedded), -1, -1)
+            rest = embedded[:, first + word.shape[1] :]
+            embedded = torch.cat([embedded[:, :first], word, rest], 1)
         # PaliGemma counts positions from 1.
         positions = torch.arange(1, embedded.shape[1] + 1, device=embedded.device).unsqueeze(0)
         masks = self.masks(embedded, prompts.attention_mask, prompts.token_type_ids, positions)
@@ -409,7 +424,7 @@ class TorchBackbone:
         """See `Backbone`."""
         self.peft.use(reader.adapter)
         seen, asked = self._tensors(features, prompts)
-        if reader.cnn is None and reader.answers is None:
+        if reader.cnn is None and reader.answers is None and reader.head is None:
             weights = self.model.attention_at(reader.block, seen, asked)
             maps = attention_map(weights, asked.query_mask, self.model.grid)
             return Attention(_array(maps), None)
@@ -497,6 +512,9 @@ class TorchBackbone:
 
     def _head(self, reader: Reader) -> Head:
         """The module of a reader's head, made once."""
+        if reader.head is not None:
+            own: Head = reader.head.to(self.model.device)
+            return own
         if reader.answers is not None:
             return AnswerHead(*reader.answers)
         if id(reader.cnn) not in self._heads:

@@ -22,7 +22,12 @@ import numpy as np
 from clue_ros.errors import ModelError
 from clue_ros.model.hub import ADAPTER_FILE, ADAPTER_WEIGHTS, Source
 from clue_ros.model.load_options import TORCH, LoadOptions
-from clue_ros.model.loading import check_sizes, first_line, name_and_revision
+from clue_ros.model.loading import (
+    check_sizes,
+    first_line,
+    imported_function,
+    name_and_revision,
+)
 from clue_ros.model.lora import PICKLED, check_adapter_config, no_file
 from clue_ros.model.preflight import (
     Part,
@@ -38,7 +43,7 @@ from clue_ros.model.sizing import Weights, activation_bytes, adapter_bytes, giga
 from clue_ros.requirements import install
 from clue_ros.wrapper import WRAPPER, is_address
 from clue_ros.wrapper.detector_kinds import DETECTORS, OWLV2, wrong_model
-from clue_ros.wrapper.sources import CLUE, JsonSource, check_source, imported_function
+from clue_ros.wrapper.sources import CLUE, JsonSource, check_source
 
 RULES = "rules"
 OPTIONAL = ("bitsandbytes", "gguf", "scipy", "sentencepiece", "timm")

@@ -21,7 +21,6 @@ labels to a line of MAX_LABEL characters.
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import time
@@ -40,7 +39,7 @@ from clue_ros.dialogue.object_names import KNOWN_NAMES
 from clue_ros.dialogue.types import Box, one_line
 from clue_ros.errors import ClueWarning, ModelError
 from clue_ros.images import image_digest
-from clue_ros.model.loading import first_line
+from clue_ros.model.loading import imported_function
 from clue_ros.wrapper.clue_source import ClueSource
 from clue_ros.wrapper.detector_kinds import DETECTORS
 from clue_ros.wrapper.prompt import MAX_LABEL
@@ -255,27 +254,6 @@ def open_source(spec: str, device: str = "auto", dtype: str = "auto") -> Source:
     if kind == "python":
         return CallableSource(imported_function(argument), spec)
     raise ModelError(f"candidates {spec!r}: a topic is read by the perception node alone")
-
-
-def imported_function(text: str) -> Callable[..., Any]:
-    """The function that MODULE:FUNCTION names; imports the module. Raises ModelError."""
-    module, _, name = text.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except ModuleNotFoundError as error:
-        raise ModelError(
-            f"there is no module {error.name!r} for {text!r}: put its folder on PYTHONPATH"
-        ) from error
-    except (AttributeError, ValueError) as error:
-        raise ModelError(f"there is no function {name!r} in the module {module!r}: {error}") from (
-            error
-        )
-    except Exception as error:  # whatever that code raises
-        kind = type(error).__name__
-        raise ModelError(f"cannot import {module!r}: {kind}: {first_line(error)}") from error
-    if not callable(found):
-        raise ModelError(f"{text} is no function")
-    return found  # type: ignore[no-any-return]
 
 
 class Faults:

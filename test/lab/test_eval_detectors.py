@@ -8,11 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from drawn_scenes import random_scenes
+from tiny_gemma3 import write_gemma3
 from tiny_model import write_random_model
 
-from clue_ros.errors import ClueError
+from clue_ros.errors import ClueError, ModelError
 from clue_ros.lab.evaluation import table1_detectors
+from clue_ros.lab.evaluation.chat_baselines import ChatModel
 from clue_ros.lab.evaluation.in_domain import LabelledImage
 from clue_ros.lab.evaluation.table1_detectors import (
     DetectorEntry,
@@ -70,7 +73,8 @@ def test_the_table_has_the_mean_and_spread_of_the_seeds_and_the_papers_figures()
     published = "| Half-Last Detect (CNN) (paper) | 0.850 | 0.847 | 0.846 | 0.846 | - | - |"
     assert marked[3] == published
     assert marked[5].startswith("| Gemma3-27B-it (paper) |")
-    assert marked[-2] == "| AmbResVLM | - | 0.520 | 0.970 | 0.680 | - | 0.480 | 0.780 | 0.590 |"
+    other = "| AmbResVLM (paper) | - | 0.520 | 0.970 | 0.680 | - | 0.480 | 0.780 | 0.590 |"
+    assert marked[-2] == other
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +144,66 @@ def test_the_command_trains_what_is_missing_and_measures_all(
     other = options(scenes, tmp_path / "other", tmp_path, *short, *names, "--no-train")
     with pytest.raises(ClueError, match="seed0 was trained with another base"):
         table1_detectors.run(other)
+
+
+def test_a_world_has_detectors_of_its_own(
+    scenes: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for split, seed in (("train", 0), ("val", 1), ("test", 2)):
+        path = shards.shard_path(scenes, split, 0, 0, "paper")
+        shards.write_shard(path, random_scenes(4, seed, size=64), "paper")
+    short = ("--steps", 1, "--batch", 1, "--seeds", 2, "--test-scenes", 4, "--world", "paper",
+             "--only", "half-last-detect-ar", "--json")  # fmt: skip
+    records = tmp_path / "records.jsonl"
+    args = options(scenes, model, tmp_path, *short, "--jobs", 2, "--records", records)
+    assert table1_detectors.run(args) == 0
+    table = json.loads(capsys.readouterr().out)  # and nothing of the processes that trained
+    assert [row["seed"] for row in table["detectors"][0]["seeds"]] == [0, 1]
+    rows = [json.loads(line) for line in records.read_text().splitlines()]
+    said = {row["text"] for row in rows if row["domain"] == "in_domain"}
+    assert said
+    assert all(text.startswith("get the ") for text in said)
+    made = table["made_by"]
+    assert (made["model"], made["dtype"], len(made["sha256"])) == (str(model), "float32", 64)
+    with pytest.raises(ClueError, match="was trained with another world"):
+        table1_detectors.run(options(scenes, model, tmp_path, *short, "--world", "rich"))
+
+
+def test_chat_models_are_asked_in_two_ways(
+    scenes: Path, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chat = write_gemma3(tmp_path / "gemma")
+    words = ("--test-scenes", 4, "--only", "chat", "--chat")
+    assert table1_detectors.run(options(scenes, model, tmp_path, *words, chat, "--json")) == 0
+    table = json.loads(capsys.readouterr().out)
+    names = [row["name"] for row in table["detectors"]]
+    assert names == [f"{chat} (generated)", f"{chat} (likelihood)"]
+    likely = table["detectors"][1]["seeds"][0]
+    assert (likely["threshold"], likely["in_domain"]["n"]) == (0.5, table["n"]["in_domain"])
+    assert table["made_by"]["chat"][str(chat)]
+    assert table1_detectors.run(options(scenes, model, tmp_path, *words, chat, "--markdown")) == 0
+    assert "| Gemma3-4B-it (paper) | 0.487 |" in capsys.readouterr().out
+    with pytest.raises(ClueError, match="no detector in"):
+        table1_detectors.run(options(scenes, model, tmp_path, *words[:-1]))
+    with pytest.raises(ModelError, match="cannot load the chat model"):
+        table1_detectors.run(options(scenes, model, tmp_path, *words, tmp_path))
+
+
+def test_what_a_chat_model_answers_is_read_and_what_a_person_says_is_data(tmp_path: Path) -> None:
+    chat = ChatModel.load(str(write_gemma3(tmp_path)), device="cpu", dtype="float32")
+    image = np.zeros((40, 60, 3), np.uint8)
+    first, again, other = chat.likelihood(image, ["the cup", "the cup", "another cup"])
+    assert first == pytest.approx(again)
+    assert first != other
+    with torch.no_grad():
+        chat.model.lm_head.weight.zero_()
+    assert chat.likelihood(image, ["the cup"]) == [pytest.approx(0.5)]
+    for text, said in {"Yes.": 1, " no, it is not": 0, "I see a cup": 0, "maybe yes": 1}.items():
+        tokens = chat.tokenizer(text, add_special_tokens=False)["input_ids"]
+        assert chat.read_answer(tokens) == said
+    plain, typed = chat.prompt("the cup"), chat.prompt("the cup <end_of_turn> <start_of_image>")
+    for token in ("<end_of_turn>", "<start_of_image>"):
+        assert typed.count(token) == plain.count(token) == 1
 
 
 def test_what_is_not_trained_is_left_out_aloud(

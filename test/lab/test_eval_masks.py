@@ -44,7 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words(folder: Path, model: Path) -> list[str]:
-    more = ["--world", "rich", "--data", str(folder), "--model", str(model), "--device", "cpu"]
+    more = ["--world", "rich", "--tabletop", str(folder), "--model", str(model), "--device", "cpu"]
     return ["eval", "masks", *more, "--scenes"]
 
 
@@ -55,6 +55,7 @@ def test_grabcut_in_the_true_box_beats_the_filled_box(
     command = words(folder, random_model)
     assert main([*command, "4", "--json", "--records", str(records)]) == 0
     report = json.loads(capsys.readouterr().out)
+    assert report.pop("made_by")["model"] == str(random_model)
     given = report[TRUE]
     assert given["box"]["n"] == given["GrabCut"]["n"] == report[MODEL]["GrabCut"]["n"] > 0
     assert given["GrabCut"]["iou"] > 0.95

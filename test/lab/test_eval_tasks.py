@@ -105,7 +105,16 @@ def test_it_measures_any_base(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     path = shards.shard_path(tmp_path, "val", 0, 0, "blocks")
     shards.write_shard(path, random_scenes(2, 3), "blocks")
     records = tmp_path / "records.jsonl"
-    words = ["eval", "tasks", "--model", str(model), "--world", "blocks", "--data", str(tmp_path)]
+    words = [
+        "eval",
+        "tasks",
+        "--model",
+        str(model),
+        "--world",
+        "blocks",
+        "--tabletop",
+        str(tmp_path),
+    ]
     assert cli.main([*words, "--scenes", "2", "--json", "--records", str(records)]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["scenes"] == 2

@@ -41,7 +41,7 @@ def test_the_command_writes_what_the_reader_reads(
         path = shards.shard_path(tmp_path / "shards", "train", 0, index, world)
         shards.write_shard(path, scenes, world)
     out = tmp_path / "out"
-    command = ["data", "invig", "--world", world, "--data", str(tmp_path / "shards")]
+    command = ["data", "invig", "--world", world, "--tabletop", str(tmp_path / "shards")]
     assert cli.main([*command, "--out", str(out), "--scenes", "8", "--per-image", "2"]) == 0
     count = json.loads(capsys.readouterr().out)["dialogues"]
     data = load_invig(out, split="train")
@@ -72,7 +72,7 @@ def test_shards_of_two_seeds_have_files_of_their_own(tmp_path: Path) -> None:
         path = shards.shard_path(tmp_path, "train", seed, 0, "rich")
         shards.write_shard(path, random_scenes(3, seed), "rich")
     out = tmp_path / "out"
-    command = ["data", "invig", "--world", "rich", "--data", str(tmp_path), "--out", str(out)]
+    command = ["data", "invig", "--world", "rich", "--tabletop", str(tmp_path), "--out", str(out)]
     assert cli.main([*command, "--per-image", "2"]) == 0
     assert sorted(path.name for path in out.glob("*.json")) == [
         "train-0-0000.json",
@@ -85,7 +85,7 @@ def test_shards_of_two_seeds_have_files_of_their_own(tmp_path: Path) -> None:
 def test_no_shards_is_said_with_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command = ["data", "invig", "--world", "blocks", "--data", str(tmp_path), "--out", "x"]
+    command = ["data", "invig", "--world", "blocks", "--tabletop", str(tmp_path), "--out", "x"]
     assert cli.main(command) == 2
     assert "clue data tabletop --world blocks" in capsys.readouterr().err
 

@@ -29,7 +29,7 @@ from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.invig import load_invig
 from clue_ros.lab.data.picture_selection import write_selection
-from clue_ros.lab.evaluation.options import PolicyOptions
+from clue_ros.lab.evaluation.options import RobotOptions
 from clue_ros.lab.generation.command import (
     GenerateOptions,
     GrammarDescriber,
@@ -335,7 +335,7 @@ def photographs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def options_for(photographs: Path, out: Path, **more: Any) -> GenerateOptions:
     """Options of a run with scripted parts."""
-    model = PolicyOptions()
+    model = RobotOptions()
     return GenerateOptions(
         images=(str(photographs),), out=out, oracle="scripted", model=model, **more
     )
@@ -438,12 +438,12 @@ def test_a_folder_is_for_one_process_and_one_setting(photographs: Path, tmp_path
     [
         ({"shards": 2}, "shards 1 and not 2"),
         ({"shards": 2, "shard": 1, "seed": 4}, "seed 0 and not 4"),
-        ({"model": PolicyOptions(views=1)}, "views None and not 1"),
-        ({"model": PolicyOptions(threshold=0.2)}, "threshold None and not 0.2"),
-        ({"model": PolicyOptions(doubtful_score=0.5)}, "doubtful_score None and not 0.5"),
-        ({"model": PolicyOptions(detector="cnn")}, "detector None and not 'cnn'"),
-        ({"model": PolicyOptions(language_model="llm")}, "language_model None and not 'llm'"),
-        ({"model": PolicyOptions(candidates=("base:x",))}, r"candidates \[\] and not \['base:x'\]"),
+        ({"model": RobotOptions(views=1)}, "views None and not 1"),
+        ({"model": RobotOptions(threshold=0.2)}, "threshold None and not 0.2"),
+        ({"model": RobotOptions(doubtful_score=0.5)}, "doubtful_score None and not 0.5"),
+        ({"model": RobotOptions(detector="cnn")}, "detector None and not 'cnn'"),
+        ({"model": RobotOptions(language_model="llm")}, "language_model None and not 'llm'"),
+        ({"model": RobotOptions(candidates=("base:x",))}, r"candidates \[\] and not \['base:x'\]"),
     ],
 )
 def test_a_folder_begun_with_other_options_is_refused(
@@ -462,7 +462,7 @@ def test_a_folder_begun_with_other_weights_is_refused(
     photographs: Path, tmp_path: Path, changed: str
 ) -> None:
     (tmp_path / "model" / "ivg").mkdir(parents=True)
-    model = PolicyOptions(model=str(tmp_path / "model"))
+    model = RobotOptions(model=str(tmp_path / "model"))
     begun = replace(options_for(photographs, tmp_path / "out", limit=1), model=model)
     generate(begun, parts)
     generate(begun, parts)

@@ -394,6 +394,9 @@ def test_adapter_b_is_measured_alone(
     for more in (["--records", str(rows)], ["--ivg", str(root / "model" / IVG)], ["--never-ask"]):
         assert main([*words, *more]) == 0
         found.append(json.loads(capsys.readouterr().out))
+    made = [one.pop("made_by") for one in found]
+    assert made[0]["model"] == str(root / "model")
+    assert made[0]["sha256"] == made[1]["sha256"]
     assert found[0] == found[1]
     records = [json.loads(line) for line in rows.read_text().splitlines()]
     assert len(records) == sum(found[0]["n"].values()) > 0

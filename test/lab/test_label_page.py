@@ -19,6 +19,7 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.data.label_page import label_router
 from clue_ros.lab.data.labels import LabelFolder, requests_about
 from clue_ros.lab.data.photographs import LabelledObject, load_photographs
+from clue_ros.lab.data.rows import load_rows
 
 WIDTH, HEIGHT = 160, 120
 
@@ -91,6 +92,22 @@ def test_labels_are_written_at_once_and_found_again(folder: Path) -> None:
     assert [photograph.path.name for photograph in load_photographs(folder)] == ["b.png"]
     put(again, "b.png")
     assert not (folder / "photos.json").exists()
+
+
+def test_a_set_of_the_papers_form_has_an_ambiguous_and_a_clear_sentence_each(folder: Path) -> None:
+    put(client_of(folder), "a.jpg", CUP, ("cup", [100, 10, 130, 40]), TAPE)
+    labels = LabelFolder(folder, pairs=True)  # what was labelled before counts
+    assert labels.paired == 1
+    labels.label("b.png", [{"name": "cup", "box": CUP[1]}, {"name": "tape", "box": TAPE[1]}])
+    assert labels.paired == 1
+    assert "two or more objects share" in labels.note("b.png")
+    rows = load_rows(folder / "rows.jsonl")
+    assert not rows.problems
+    (image,) = rows.select("test")
+    assert [(s.text, s.ambiguous, len(s.boxes)) for s in image.sentences] == [
+        ("get the cup", True, 2),
+        ("get the tape", False, 1),
+    ]
 
 
 def test_requests_that_were_written_by_hand_stay_until_labels_replace_them(folder: Path) -> None:

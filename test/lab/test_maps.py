@@ -58,7 +58,7 @@ def test_the_base_has_no_adapter(random_model: Path, picture: Picture) -> None:
 def test_the_heads_mean_is_the_map(random_model: Path, picture: Picture) -> None:
     reader = MapReader(on_cpu(random_model), base=True)
     heads = reader.head_maps(picture, TEXT, 1)
-    backbone, processor = load_base(str(random_model), "cpu")
+    backbone, processor = load_base(on_cpu(random_model))
     assert heads.shape == (backbone.text.num_attention_heads, 8, 8)
     pixels = processor.image_processor(Image.fromarray(picture), return_tensors="pt")
     features = backbone.look(pixels["pixel_values"])
@@ -77,7 +77,7 @@ def test_the_heads_mean_is_the_map(random_model: Path, picture: Picture) -> None
 
 @torch.inference_mode()
 def test_padding_changes_no_map(random_model: Path, picture: Picture) -> None:
-    backbone, processor = load_base(str(random_model), "cpu")
+    backbone, processor = load_base(on_cpu(random_model))
     pixels = processor.image_processor(Image.fromarray(picture), return_tensors="pt")
     features = backbone.look(pixels["pixel_values"])
     texts = ["block", "pick up the red block on the left"]
@@ -86,6 +86,17 @@ def test_padding_changes_no_map(random_model: Path, picture: Picture) -> None:
         prompts = encode_prompts(processor, "detect", [text]).to("cpu")
         alone = block_maps(backbone, features, prompts)[0]
         torch.testing.assert_close(both, alone, atol=1e-4, rtol=0)
+
+
+def test_a_conditioning_word_changes_the_map_and_its_own_does_not(
+    random_model: Path, picture: Picture
+) -> None:
+    reader = MapReader(on_cpu(random_model))
+    own = reader.detector_map(picture, TEXT)
+    same, other = (reader.detector_map(picture, TEXT, w) for w in (reader.word, "disambiguate"))
+    assert reader.word == "detect"
+    np.testing.assert_array_equal(own.attention, same.attention)
+    assert not np.allclose(own.attention, other.attention)
 
 
 def test_the_command_draws_what_was_asked(
@@ -98,6 +109,8 @@ def test_the_command_draws_what_was_asked(
         "two": [],
         "blocks": ["--blocks", "all"],
         "heads": ["--blocks", "1", "--heads", "--base"],
+        "words": ["--words", "detect", "disambiguate"],
+        "beside": ["--beside", str(random_model / "detector")],
     }.items():
         out = tmp_path / f"{name}.png"
         command = ["eval", "maps", str(image), TEXT, "the ball", "--out", str(out)]
@@ -106,6 +119,8 @@ def test_the_command_draws_what_was_asked(
             sizes[name] = drawn.size
     assert sizes["two"][0] < sizes["heads"][0] < sizes["blocks"][0]  # 2, 3 and 5 panels a line
     assert sizes["two"][1] < sizes["heads"][1]  # one line, and one a sentence
+    assert sizes["words"] == sizes["beside"]  # each sentence twice, in one line
+    assert sizes["heads"][0] < sizes["words"][0]
     assert str(tmp_path / "two.png") in capsys.readouterr().out
 
 
@@ -117,6 +132,7 @@ def test_the_command_draws_what_was_asked(
         (["--heads"], "--heads shows one block"),
         (["--blocks", "x"], "'all' or numbers"),
         (["--base", "--detector", "d"], "leave out --detector"),
+        (["--words", "detect", "--blocks", "1"], "leave out --blocks"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_in_one_line(

@@ -309,3 +309,15 @@ def test_the_command_draws_own_meshes_and_does_not_mix_them(
     shards.write_shard(tmp_path / "rich-train-0-0000.npz", [scene], "rich")
     assert cli.main([*command, "--meshes", str(tmp_path / "own")]) == 2
     assert "made with other meshes" in capsys.readouterr().err
+
+
+def test_a_preset_makes_all_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for split in shards.SPLITS:
+        shards.write_shard(shards.shard_path(tmp_path, split, 0, 0, "paper"), [], "paper")
+    command = ["data", "tabletop", "--preset", "paper", "--out", str(tmp_path)]
+    assert cli.main([*command, "--scenes", "100"]) == 0
+    said = capsys.readouterr().err
+    for split in shards.SPLITS:
+        assert f"{split}: 1 shards wanted, 0 to make" in said
+    assert cli.main([*command, "--png"]) == 2
+    assert "--preset renders shards of all splits" in capsys.readouterr().err

@@ -179,7 +179,7 @@ def test_the_command_measures_the_rich_world(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], random_model: Path
 ) -> None:
     shards.write_shard(shards.shard_path(tmp_path, "test", 0, 0, "rich"), scenes(3), "rich")
-    command = ["eval", "tabletop", "--world", "rich", "--data", str(tmp_path), "--json"]
+    command = ["eval", "tabletop", "--world", "rich", "--tabletop", str(tmp_path), "--json"]
     assert cli.main([*command, "--model", str(random_model), "--per-image", "1"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert {"clear", "ambiguity", "interactive", "slices", "worst"} <= set(found)

@@ -26,6 +26,7 @@ from clue_ros.engine import Clue
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.it2p import split_of
 from clue_ros.lab.simulator import shards
+from clue_ros.lab.steps import Step
 from clue_ros.lab.training import full
 from clue_ros.lab.training.full import FullOptions, check_machine, steps_of, train_full
 from clue_ros.lab.training.plan import (
@@ -39,6 +40,7 @@ from clue_ros.lab.training.plan import (
     step_bytes,
 )
 from clue_ros.model.config import tiny_config
+from clue_ros.model.detector_variants import VARIANTS
 
 ROOT = Path(__file__).resolve().parents[2]
 INVIG = ROOT / "test" / "data" / "invig_new"
@@ -182,7 +184,7 @@ def test_a_finished_step_is_skipped_on_another_card_and_not_with_other_options(
     def finished(parts: int, **more: Any) -> list[str]:
         options = FullOptions(out=tmp_path, run=tmp_path, **more)
         ran: list[str] = []
-        monkeypatch.setattr(full.Step, "run", lambda step: ran.append(step.name))
+        monkeypatch.setattr(Step, "run", lambda step: ran.append(step.name))
         monkeypatch.setattr(full, "steps_of", lambda o, **_: steps_of(o, lambda _work: parts))
         train_full(options)
         return ran
@@ -225,9 +227,13 @@ def test_a_smaller_card_gets_more_and_smaller_parts() -> None:
         assert step_bytes(FULL_SIZE, ivg, -(-32 // count)) <= card.memory
     with pytest.raises(ClueError, match=r"needs 12\.5 GB for a single picture, the card has 8 GB"):
         parts_that_fit(FULL_SIZE, ivg, 8 * GB)
-    last = detector_workload(FULL_SIZE, adapted=1, pictures=12, steps=1)
-    full = detector_workload(FULL_SIZE, adapted=15, pictures=12, steps=1)
+    works = {n: detector_workload(FULL_SIZE, v, pictures=12, steps=1) for n, v in VARIANTS.items()}
+    last, full = works["half-last-detect-cnn"], works["half-full-detect-cnn"]
     assert step_bytes(FULL_SIZE, full, 12) > step_bytes(FULL_SIZE, last, 12)
+    blocks = {name: (work.run, work.adapted) for name, work in works.items()}
+    assert blocks["half-full-disambig-ar"] == (15, 15)
+    assert blocks["full-last-disambig-ar"] == (26, 1)
+    assert blocks["full-full-disambig-ar"] == (26, 26)
 
 
 def test_what_would_end_a_later_step_ends_the_check(

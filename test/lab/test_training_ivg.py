@@ -26,7 +26,7 @@ from clue_ros.lab.data.invig import InvigSample, load_invig, reveal_pairs, write
 from clue_ros.lab.language.references import MAX_BOXES
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
-from clue_ros.lab.training import detector, ivg, joint
+from clue_ros.lab.training import ivg, joint
 from clue_ros.lab.training.decoder import held_out_losses
 from clue_ros.lab.training.ivg import PAPER, combine, loss_counts, summed_losses
 from clue_ros.lab.training.ivg_data import (
@@ -152,9 +152,10 @@ def test_one_adapter_learns_to_judge_and_to_reply(
 ) -> None:
     monkeypatch.setattr(ivg, "add_arguments", joint.add_arguments)
     monkeypatch.setattr(ivg, "run", joint.run)
-    monkeypatch.setattr(detector, "HEAD_STEPS", 3)
     monkeypatch.setattr(joint, "EMBEDDED", {**joint.EMBEDDED, "head_batches": 1})
-    out = command("--recipe", "embedded", "--data", "tabletop", "--detector-weight", "0.5")
+    out = command(
+        "--recipe", "embedded", "--data", "tabletop", "--detector-weight", "0.5", "--head-steps", 3
+    )
     row = log(tmp_path / "run" / "joint")[0]
     look = 0.15 * row["look"] + 0.15 * row["point"]
     assert row["loss"] == pytest.approx(row["suffix"] + look + 0.5 * row["decide"], abs=2e-3)

@@ -10,7 +10,7 @@ import pytest
 
 from clue_ros.cli import main
 from clue_ros.errors import ClueError
-from clue_ros.lab.options import add_options, option, read_options, required
+from clue_ros.lab.options import add_options, add_recipe, option, read_options, required
 from clue_ros.lab.training.base import BaseOptions
 from clue_ros.lab.training.detector import DetectorOptions
 from clue_ros.lab.training.fusion import PolicyOptions, train_policy
@@ -41,6 +41,20 @@ def test_fields_are_options_of_their_types() -> None:
     assert given == Some(model="m", times=5, data=("b", "a"), fast=False, save_every=7)
     more = parsed("--mix", "blocks=3", "--mix", "rich-unseen=4", "--it2p", "here")
     assert (more.mix, more.it2p) == ((("blocks", 3), ("rich-unseen", 4)), Path("here"))
+
+
+def test_what_is_given_holds_wherever_the_recipe_stands() -> None:
+    def read(*words: str) -> tuple[int, bool | None, tuple[str, ...]]:
+        parser = argparse.ArgumentParser()
+        add_options(parser, Some)
+        add_recipe(parser, quick={"times": 1, "fast": True, "data": ("b",)})
+        found = read_options(Some, parser.parse_args(["--model", "m", *words]))
+        return found.times, found.fast, found.data
+
+    assert read() == read("--recipe", "paper") == (3, None, ("a",))
+    assert read("--recipe", "quick") == (1, True, ("b",))
+    given, kept = ("--times", "3"), (3, True, ("b",))  # the default, but given
+    assert read(*given, "--recipe", "quick") == read("--recipe", "quick", *given) == kept
 
 
 def test_help_names_the_default_once() -> None:
@@ -100,8 +114,7 @@ def test_the_recipe_is_the_papers_unless_an_option_says_otherwise() -> None:
     detector = DetectorOptions(model="m")
     assert (detector.lr, detector.head_lr) == (5e-6, 1e-4)
     assert (detector.settings.weight_decay, detector.settings.final_rate) == (1e-4, 0.0)
-    assert detector.variant == "half-last-detect-cnn"
-    assert detector.answer_loss == "vocabulary"
+    assert (detector.variant, detector.loss) == (None, None)  # those of the paper
     assert (detector.look_weight, detector.head_batches) == (0.0, 0)
     base = BaseOptions(out=Path("out"), dense_weight=0.3, first_sigma=3.0)
     assert base.teaching == Teaching(dense=0.3, first_sigma=3.0)

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from drawn_scenes import random_scenes
+from safetensors.torch import load_file
 from tiny_model import SIZES, write_random_model
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
-from clue_ros.lab.training import ivg
+from clue_ros.lab.training import detector, ivg
 from clue_ros.lab.training.parallel import start_processes
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -70,10 +71,10 @@ def log(folder: Path) -> list[dict[str, float]]:
     return [{k: v for k, v in row.items() if k != "seconds"} for row in rows]
 
 
-def start(words: list[str], folder: Path) -> "subprocess.Popen[str]":
+def start(words: list[str], folder: Path, part: str = "ivg") -> "subprocess.Popen[str]":
     """Two processes under accelerate's launcher."""
     command = ["-m", "accelerate.commands.launch", "--config_file", str(CPU_2)]
-    command += ["-m", "clue_ros.cli", "train", "ivg", *words]
+    command += ["-m", "clue_ros.cli", "train", part, *words]
     command += ["--run", str(folder / "run"), "--out", str(folder / "out")]
     with open(folder / "err", "w") as err:
         return subprocess.Popen(
@@ -172,3 +173,27 @@ def test_two_processes_have_one_loss_and_end_together(
         for name in a:
             if name.endswith("loss") or (soon and not name.endswith("right")):
                 assert b[name] == pytest.approx(a[name], rel=2e-3 if soon else 2e-2)
+
+
+def test_a_detector_is_the_same_by_one_process_and_by_two(words: list[str], tmp_path: Path) -> None:
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    shared = ["--tabletop", "--model", "--device", "--data", "--batch", "--dropout", "--precision"]
+    mine = [word for name in shared for word in (name, options[name])]
+    # an AR variant: the CNN has a dropout of its own, which differs between processes
+    mine += ["--variant", "half-full-disambig-ar", "--steps", "2", "--lr", "1e-3"]
+    alone, both = tmp_path / "alone", tmp_path / "both"
+    parser = argparse.ArgumentParser()
+    detector.add_arguments(parser)
+    places = ["--run", str(alone / "run"), "--out", str(alone / "out")]
+    assert detector.run(parser.parse_args([*mine, *places])) == 0
+    both.mkdir()
+    process = start(mine, both, "detector")
+    assert process.wait(2 * PATIENCE) == 0, (both / "err").read_text()[-3000:]
+    one, two = (load_file(f / "out" / "adapter_model.safetensors") for f in (alone, both))
+    for name, weight in one.items():  # AdamW's first steps follow the signs of tiny gradients
+        assert (two[name] - weight).norm() < 0.02 * weight.norm() + 1e-6, name
+    notes = [json.loads((f / "out" / "detector.json").read_text()) for f in (alone, both)]
+    assert notes[0]["validation"]["n"] == notes[1]["validation"]["n"]
+    assert notes[0]["threshold"] == pytest.approx(notes[1]["threshold"], abs=0.05)
+    with pytest.raises(ClueError, match="cannot be shared by 1 processes with --accumulate 3"):
+        detector.run(parser.parse_args([*mine, *places, "--accumulate", "3"]))

@@ -15,11 +15,13 @@ import pytest
 import torch
 from drawn_scenes import random_scenes
 from it2p_files import write_it2p
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from tiny_model import SIZES
 from transformers.models.paligemma.modeling_paligemma import PaliGemmaForConditionalGeneration
 
-from clue_ros.errors import ClueError
+from clue_ros.cli import main
+from clue_ros.errors import ClueError, ModelError
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.training import detector, fusion, ivg, views
@@ -37,11 +39,14 @@ from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.config import tiny_config
 from clue_ros.model.detector_variants import VARIANTS
 from clue_ros.model.prompts import build_tokenizer
-from clue_ros.model.torch_backbone import load_model
+from clue_ros.model.torch_backbone import TorchBackbone, load_model
 
 CPU = torch.device("cpu")
 EMBEDDED_VARIANT = "half-full-detect-cnn"
-LONGER_HEAD = ("--variant", EMBEDDED_VARIANT, "--look-weight", "1.0", "--head-batches", "8")
+LONGER_HEAD = (
+    "--variant", EMBEDDED_VARIANT, "--look-weight", "1.0", "--head-batches", "8",
+    "--head-steps", "60",
+)  # fmt: skip
 RATES = ("--head-lr", "6e-3", "--final-rate", "0.05")
 SIZE = SIZES["image_size"]
 
@@ -290,7 +295,6 @@ def whole(work: Work, base: Path) -> Path:
     """The model folder after `clue train detector` and `clue train ivg`, simulated scenes alone."""
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("CLUE_IT2P", raising=False)
-        patch.setattr(detector, "HEAD_STEPS", 60)  # of the head alone; thousands take a minute
         quick = ("--steps", "40", "--batch", "2")
         weight = (*LONGER_HEAD, "--lr", "3e-3", *RATES)
         assert detector.run(options(detector, work, *quick, *weight)) == 0
@@ -327,9 +331,9 @@ def test_every_variant_of_the_table_trains_and_loads(
     work: Work, whole: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CLUE_IT2P", raising=False)
-    monkeypatch.setattr(detector, "HEAD_STEPS", 4)
     variant = VARIANTS[name]
-    quick = ("--steps", "4", "--batch", "2", "--lr", "3e-3", "--head-batches", "2")
+    quick = ("--steps", "4", "--batch", "2", "--lr", "3e-3", "--head-batches", "2",
+             "--head-steps", "4")  # fmt: skip
     args = options(detector, work, *quick, "--variant", name, "--out", tmp_path / name)
     args.run = tmp_path / "run"
     words: set[str] = set()
@@ -364,7 +368,6 @@ def test_a_base_on_the_hub_is_named_by_the_detector_trained_on_it(
     work: Work, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CLUE_IT2P", raising=False)
-    monkeypatch.setattr(detector, "HEAD_STEPS", 4)
     asked: list[tuple[str, str | None]] = []
 
     def download(name: str, revision: str | None = None) -> Path:
@@ -372,7 +375,8 @@ def test_a_base_on_the_hub_is_named_by_the_detector_trained_on_it(
         return whole
 
     monkeypatch.setattr(loading, "download", download)
-    quick = ("--steps", "2", "--batch", "2", "--head-batches", "2", "--base-dtype", "bfloat16")
+    quick = ("--steps", "2", "--batch", "2", "--head-batches", "2", "--base-dtype", "bfloat16",
+             "--head-steps", "4")  # fmt: skip
     args = options(detector, work, *quick)
     args.model, args.run = "owner/base@v1", tmp_path / "run"
     with pytest.raises(ClueError, match="--out"):
@@ -485,7 +489,6 @@ def test_a_detector_that_was_trained_otherwise_is_no_run_to_go_on_with(
     work: Work, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CLUE_IT2P", raising=False)
-    monkeypatch.setattr(detector, "HEAD_STEPS", 60)
     quick = ("--steps", "40", "--batch", "2", "--lr", "3e-3", "--out", tmp_path / "out")
     weight = (*LONGER_HEAD, *RATES)
     for other, says in (
@@ -507,7 +510,7 @@ def test_a_detector_goes_on_from_another_one(
     monkeypatch.delenv("CLUE_IT2P", raising=False)
     first, quick = whole / "detector", ("--steps", "1", "--batch", "2", "--lr", "1e-9")
     more = (*quick, "--head-lr", "1e-9", "--init", first)
-    args = options(detector, work, *more, "--variant", EMBEDDED_VARIANT, "--out", tmp_path / "out")
+    args = options(detector, work, *more, "--out", tmp_path / "out")  # the variant is the file's
     args.run = tmp_path / "run"
     assert detector.run(args) == 0
     for name in ("adapter_model.safetensors", "head.safetensors"):
@@ -517,10 +520,100 @@ def test_a_detector_goes_on_from_another_one(
             torch.testing.assert_close(after[key], weight, atol=1e-6, rtol=1e-4)
     notes = json.loads((tmp_path / "out" / "detector.json").read_text())
     assert notes["training"]["init"] == str(first)
+    assert notes["variant"] == EMBEDDED_VARIANT
     with pytest.raises(ClueError, match=f"variant {EMBEDDED_VARIANT}: give it as --variant"):
-        detector.run(options(detector, work, *more))
+        detector.run(options(detector, work, *more, "--variant", "half-last-detect-cnn"))
     with pytest.raises(ClueError, match=r"there is no folder .*nowhere with a detector"):
         detector.run(options(detector, work, *quick, "--init", tmp_path / "nowhere"))
+
+
+@pytest.fixture
+def own_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """The example's code can be imported, and there are photographs for its rows."""
+    monkeypatch.delenv("CLUE_IT2P", raising=False)
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    lines = []
+    for n in range(60):  # the pictures decide the splits
+        pixels = np.random.default_rng(n).integers(0, 255, (40, 40, 3), np.uint8)
+        Image.fromarray(pixels).save(photos / f"{n}.png")
+        lines.append(f"{n}.png,the block,{'yes' if n % 2 else 'no'}\n")
+    (photos / "labels.csv").write_text("".join(lines))
+    monkeypatch.setenv("PHOTOS", str(photos))
+    return photos
+
+
+def test_a_head_a_loss_and_data_of_ones_own_train_and_load(
+    work: Work, whole: Path, own_code: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, mine = tmp_path / "out", ("--head", "own_head:Mlp")
+    quick = ("--steps", "2", "--batch", "2", "--head-batches", "2", "--head-steps", "2")
+    more = ("--loss", "own_head:focal", "--data", "tabletop", "own_head:rows", "--out", out)
+    args = options(detector, work, *mine, *quick, *more)
+    args.run = tmp_path / "run"
+    assert detector.run(args) == 0
+    assert "validation" in capsys.readouterr().err.split("rows: ")[1]
+    notes = json.loads((out / "detector.json").read_text())
+    assert (notes["head"], notes["training"]["loss"]) == ("own_head:Mlp", "own_head:focal")
+    assert "decide.3.weight" not in load_file(out / "head.safetensors")
+    # A folder alone runs no code, and not that of another head.
+    for head in (None, "own_head:focal"):
+        with pytest.raises(ModelError, match="its head is code, own_head:Mlp: if you trust it"):
+            load_checkpoint(whole, detector=out, head=head, device="cpu")
+    with pytest.raises(ModelError, match="own_head:focal is no head"):
+        detector.run(options(detector, work, *quick, "--head", "own_head:focal"))
+    assert main(["eval", "maps", "--model", str(whole), "--detector", str(out), "--head",
+                 "own_head:Mlp", "--out", str(tmp_path / "maps.png")]) == 0  # fmt: skip
+    judged = load_checkpoint(whole, detector=out, head="own_head:Mlp", device="cpu")
+    image = np.zeros((64, 64, 3), np.uint8)
+    chance, _ = judged.judge(judged.look(image), "the block")
+    assert 0 < chance < 1
+    # Training goes on from it where it is named.
+    further = ("--init", out, *quick, "--out", tmp_path / "further")
+    args = options(detector, work, *mine, *further)
+    args.run = tmp_path / "further-run"
+    assert detector.run(args) == 0
+
+
+def test_losses_that_cannot_be_are_refused(work: Work, whole: Path, own_code: Path) -> None:
+    for loss, says in (
+        ("vocabulary", "is of AR variants"),
+        ("squared", "want binary, vocabulary or MODULE:FUNCTION"),
+        ("own_head:nothing", "no function 'nothing'"),
+        ("operator:is_not", "want a tensor of one number"),
+    ):
+        args = options(detector, work, "--steps", "1", "--batch", "1", "--loss", loss)
+        args.run = own_code / loss.replace(":", "-")
+        with pytest.raises(ClueError, match=says):
+            detector.run(args)
+
+
+@pytest.mark.parametrize("name", ["half-last-disambig-ar", "half-last-detect-cnn"])
+def test_a_conditioning_word_is_learned_as_a_new_token(
+    work: Work, whole: Path, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CLUE_IT2P", raising=False)
+    out = tmp_path / "out"
+    words = ("--variant", name, "--new-word", "--steps", "2", "--batch", "2", "--out", out)
+    args = options(detector, work, *words, "--head-lr", "1e-2")
+    args.run = tmp_path / "run"
+    assert detector.run(args) == 0
+    word = load_file(out / "head.safetensors")["word"]
+    checkpoint = load_checkpoint(whole, detector=out, device="cpu")  # torch reads it by itself
+    prompts = checkpoint.detector.prompts(checkpoint.processor, ["the block"])
+    features = checkpoint.look(np.zeros((64, 64, 3), np.uint8))
+    _, maps = checkpoint.detector(features, prompts)
+    assert isinstance(checkpoint.backbone, TorchBackbone)
+    model = checkpoint.backbone.model
+    start = model.grid**2 + 1
+    own = model.embed_tokens(torch.from_numpy(prompts.input_ids[:, start : start + len(word)]))
+    assert (own[0] - word).abs().max() > 1e-3, "it was learned"
+    with torch.no_grad():
+        checkpoint.detector.reader.head.word.copy_(own[0] * -1)
+    assert not np.allclose(maps, checkpoint.detector(features, prompts)[1]), "it is read"
+    with pytest.raises(ModelError, match="choose backend 'torch'"):
+        load_checkpoint(whole, detector=out, backend="openvino").detector(features, prompts)
 
 
 def test_an_adapter_of_another_base_is_no_run_to_go_on_with(
@@ -528,7 +621,6 @@ def test_an_adapter_of_another_base_is_no_run_to_go_on_with(
 ) -> None:
     """A base of the same sizes, trained anew into the same folder, say."""
     monkeypatch.delenv("CLUE_IT2P", raising=False)
-    monkeypatch.setattr(detector, "HEAD_STEPS", 60)
     other = tmp_path / "other"
     shutil.copytree(whole, other)
     weights = load_file(other / "model.safetensors")

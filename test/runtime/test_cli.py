@@ -236,7 +236,7 @@ def test_a_bad_text_is_refused_in_one_line(image: Path, text: str, reason: str) 
         (("ground", "a.png", TEXT, "--save", "out.txt"), "must end in"),
         (("ground", "a.png", TEXT, "--save", "/no/such/out.png"), "there is no folder"),
         (("eval", "it2p", "--data", "/no/such"), "no IT2P here"),
-        (("eval", "tabletop", "--data", "/no/such"), "clue data tabletop"),
+        (("eval", "tabletop", "--tabletop", "/no/such"), "clue data tabletop"),
         (("eval", "it2p", "--data", ".", "--per-image", "-3"), "--per-image"),
         (("bench", "--repeats", "0"), "--repeats"),
         (("bench", "--device", "auto"), "--device"),
@@ -314,7 +314,11 @@ def test_eval_it2p_prints_the_three_measurements(
     assert main([*words, "--model", str(pointing), "--records", str(records)]) == 0
     printed = capsys.readouterr()
     result = json.loads(printed.out)
-    assert list(result) == ["clear", "ambiguity", "interactive"]
+    assert list(result) == ["clear", "ambiguity", "interactive", "made_by"]
+    made = result["made_by"]
+    assert made["command"].startswith("clue eval it2p --data ")
+    assert (made["model"], made["dtype"], made["seed"]) == (str(pointing), "float32", 0)
+    assert len(made["sha256"]) == 64
     assert list(result["clear"]) == ["accuracy", "n"]
     assert list(result["ambiguity"]) == ["accuracy", "precision", "recall", "f1", "n"]
     assert list(result["interactive"]) == ["accuracy", "accuracy_forced", "questions", "n"]
@@ -334,11 +338,11 @@ def test_eval_tabletop_prints_the_same_shape(
     )
     scene = Scene(np.zeros((64, 64, 3), np.uint8), things, np.zeros((16, 16), np.uint8))
     write_shard(shard_path(tmp_path, "test", 0, 0), [scene, scene])
-    words = ["eval", "tabletop", "--data", str(tmp_path), "--json", "--model", str(model)]
+    words = ["eval", "tabletop", "--tabletop", str(tmp_path), "--json", "--model", str(model)]
     assert main([*words, "--per-image", "1"]) == 0
     result = json.loads(capsys.readouterr().out)
     parts = ["clear", "ambiguity", "interactive", "absent"]
-    assert list(result) == [*parts, "slices", "worst"]
+    assert list(result) == [*parts, "slices", "worst", "made_by"]
     assert [result[part]["n"] for part in parts] == [2, 4, 2, 2]
     # It always points, so it never asks: every ambiguous request was missed.
     assert result["ambiguity"]["recall"] == 0.0

@@ -18,7 +18,7 @@ from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.detector import answer_tokens
 from clue_ros.model.detector_baselines import BASELINES, CandidateCount, FirstToken, YesNo
 from clue_ros.model.detector_variants import VARIANTS
-from clue_ros.model.heads import answer_head
+from clue_ros.model.heads import AnswerHead
 from clue_ros.model.prompts import build_tokenizer, encode_prompts, load_processor
 from clue_ros.model.torch_backbone import TorchBackbone, load_model
 
@@ -77,7 +77,7 @@ def test_an_answer_at_full_depth_is_the_whole_models_next_token(
 
 def test_a_tokenizer_without_yes_and_no_has_no_answers() -> None:
     with pytest.raises(ModelError, match="'yes' and 'no'"):
-        answer_head(build_tokenizer(["pick up the block"]))
+        AnswerHead.make(build_tokenizer(["pick up the block"]))
 
 
 @pytest.mark.parametrize(

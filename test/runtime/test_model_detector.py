@@ -115,7 +115,7 @@ def test_every_registered_head_can_be_built_saved_and_loaded(
 ) -> None:
     tokenizer = load_processor(random_model).tokenizer
     for name, make in HEADS.items():
-        save_head(make(tokenizer), DetectorSettings(3, head=name), tmp_path / name)
+        save_head(make.make(tokenizer), DetectorSettings(3, head=name), tmp_path / name)
         load_head(tmp_path / name, load_settings(tmp_path / name, 6).head, tokenizer)
 
 
@@ -126,7 +126,7 @@ def test_the_detector_reads_its_block_with_its_word_through_its_adapter(
     processor = load_processor(random_model)
     folder = Path(shutil.copytree(random_model / "detector", tmp_path / "detector"))
     module = load_head(folder, head, processor.tokenizer) if head == "cnn" else None
-    module = module or HEADS[head](processor.tokenizer)
+    module = module or HEADS[head].make(processor.tokenizer)
     save_head(module, DetectorSettings(1, "clarify", head, temperature=2.0), folder)
     backbone = TorchBackbone(load_model(random_model))
     detector = load_detector(backbone, folder, processor.tokenizer)

@@ -124,7 +124,7 @@ class ExportOptions:
     world: str = option(
         DEFAULT_WORLD, "simulated world of the scenes; decides the grammar", choices=tuple(WORLDS)
     )
-    data: Path = option(
+    tabletop: Path = option(
         DEFAULT_FOLDER, "folder of the scenes that `clue data tabletop` made", metavar="DIR"
     )
     split: str = option("train", "split of the scenes", choices=SPLITS)
@@ -142,9 +142,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the dialogues of one shard after the other; 0 when all are there."""
     options = read_options(ExportOptions, args)
-    paths = list_shards(options.data, options.split, options.world)
+    paths = list_shards(options.tabletop, options.split, options.world)
     if not paths:
-        raise ClueError(how_to_make(options.data, options.split, 1000, options.world))
+        raise ClueError(how_to_make(options.tabletop, options.split, 1000, options.world))
     grammar, left, count = grammar_of(options.world), options.scenes, 0
     for path in tqdm(paths, unit="shard", disable=not sys.stderr.isatty()):
         try:

@@ -4,6 +4,9 @@ Writes PHOTOS/photos.json after every change, with the requests that follow from
 (`clue_ros.lab.data.labels`); started again it goes on where it was. `clue calibrate` and
 `clue eval photos` read it. Ctrl-C ends it.
 
+With `--preset paper` the folder becomes a set of the form of CLUE's Dataset 2, 100 photographs with
+an ambiguous and a clear sentence each: PHOTOS/rows.jsonl has them, for `clue eval detectors`.
+
     GET  /label                          the page
     GET  /api/label/photographs          [{"name", "width", "height", "objects", "note"}], problems
     GET  /api/label/photographs/NAME     its picture, upright, as JPEG
@@ -31,9 +34,10 @@ from clue_ros.console.command import add_server_arguments, served, wait_until_in
 from clue_ros.console.server import create_app, static_page
 from clue_ros.errors import ClueError
 from clue_ros.images import load_image
-from clue_ros.lab.data.labels import LabelFolder
+from clue_ros.lab.data.labels import ROWS, LabelFolder
 from clue_ros.lab.data.photographs import PhotographsError
 
+PAPER_PHOTOGRAPHS = 100  # of its Dataset 2
 MAX_BODY = 200_000  # bytes of a photograph's labels
 _SHOWN = 1600  # longest side of a picture on the page, in pixels
 
@@ -99,14 +103,23 @@ def _jpeg(path: Path) -> bytes:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue label``."""
     parser.add_argument("folder", type=Path, metavar="PHOTOS", help="folder of photographs")
+    parser.add_argument(
+        "--preset",
+        choices=("paper",),
+        help=f"write rows.jsonl too, as CLUE's Dataset 2: an ambiguous and a clear sentence about"
+        f" each of {PAPER_PHOTOGRAPHS} photographs",
+    )
     add_server_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run ``clue label`` until it is interrupted; the exit status."""
-    labels = LabelFolder(args.folder)
+    labels = LabelFolder(args.folder, pairs=args.preset is not None)
     for reason in labels.problems.values():
         print(f"note: left out, {reason}", file=sys.stderr)
+    if labels.pairs:
+        count = f"{labels.paired} of {PAPER_PHOTOGRAPHS} photographs have both sentences"
+        print(f"{labels.folder / ROWS}: {count}", file=sys.stderr)
     token = token_for(args.host, args.token)
     with served(create_app(None, None, token=token, routers=[label_router(labels)]), args):
         wait_until_interrupted()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ from clue_ros.lab.data.photographs import (
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 REQUESTS = ("the {}", "give me the {}", "pick up the {}", "take the {} please")
 """How an object is asked for, in turn; a robot hears all of them."""
+ROWS = "rows.jsonl"  # beside photos.json, with `pairs`
 ABSENT = 2  # requests about a photograph for things that only others show
 
 
@@ -82,16 +83,38 @@ def _request(turn: int, phrase: str, meant: Sequence[LabelledObject]) -> dict[st
     return {"text": text, "truth": truth, **({"boxes": boxes} if boxes else {})}
 
 
+def pair_about(turn: int, objects: Sequence[LabelledObject]) -> list[dict[str, Any]]:
+    """An ambiguous and a clear sentence about a photograph, as CLUE's Dataset 2 has them.
+
+    Rows of docs/rows.md without the picture; [] where no name means several objects, or none one.
+    turn: varies which names are taken.
+    """
+    found: dict[bool, list[tuple[str, list[LabelledObject]]]] = {True: [], False: []}
+    for phrase in _phrases(objects):
+        meant = _meant(phrase, objects)
+        found[len(meant) > 1].append((phrase, meant))
+    if not all(found.values()):
+        return []
+    rows = []
+    for ambiguous, phrases in found.items():
+        phrase, meant = phrases[turn % len(phrases)]
+        boxes = [[round(side, 1) for side in named.box.as_list()] for named in meant]
+        rows.append({"sentence": f"get the {phrase}", "ambiguous": ambiguous, "boxes": boxes})
+    return rows
+
+
 class LabelFolder:
     """The pictures of a folder and their labels. Thread-safe.
 
     names: of the picture files, in order. problems: of each file that cannot be labelled, why.
+    pairs: write rows.jsonl too, with an ambiguous and a clear sentence about each photograph.
 
     Raises PhotographsError (on construction): no such folder, no picture in it, or a photos.json
     that cannot be read, which is not overwritten.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, pairs: bool = False) -> None:
+        self.pairs = pairs
         if not folder.is_dir():
             raise PhotographsError(f"{folder} is not a folder: give one with photographs")
         self.folder = folder.resolve()
@@ -112,6 +135,8 @@ class LabelFolder:
                 f"{folder} has no photographs{broken}: want files in {', '.join(SUFFIXES)}"
             )
         self._rows = self._read()
+        if pairs and self._rows:
+            self._write(self._rows)
 
     def size(self, name: str) -> tuple[int, int]:
         """Width and height of a picture in pixels. Raises PhotographsError for an unknown name."""
@@ -129,7 +154,15 @@ class LabelFolder:
         row = self._rows.get(name, {})
         if row.get("requests") and not row.get("objects"):
             return f"It has {len(row['requests'])} requests written by hand: labels replace them."
+        objects = self.objects(name) if self.pairs else ()
+        if objects and not pair_about(0, objects):
+            return "Needs a name that two or more objects share, and one of an object alone."
         return ""
+
+    @property
+    def paired(self) -> int:
+        """Number of photographs with an ambiguous and a clear sentence."""
+        return sum(1 for name in self.names if pair_about(0, self.objects(name)))
 
     def label(self, name: str, rows: Any) -> int:
         """Replace the labels of a picture, and write photos.json; the number of all requests.
@@ -175,6 +208,8 @@ class LabelFolder:
         found = [labelled_objects(n, rows[n]["objects"], self._sizes[n]) for n in labelled]
         for name, requests in zip(labelled, requests_about(found), strict=True):
             rows[name] = {**rows[name], "requests": requests}
+        if self.pairs:
+            self._write_pairs(zip(labelled, found, strict=True))
         path = self.folder / INDEX
         content = {
             "format": FORMAT,
@@ -187,5 +222,18 @@ class LabelFolder:
                 replace_file(path, f"{text}\n".encode())
             else:
                 path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ClueError(f"{path} cannot be written: {error.strerror or error}") from error
+
+    def _write_pairs(self, labelled: Iterable[tuple[str, Sequence[LabelledObject]]]) -> None:
+        """Write rows.jsonl; all its photographs are test data."""
+        lines = [
+            json.dumps({"image": name, **row, "split": "test"}, ensure_ascii=False)
+            for turn, (name, objects) in enumerate(labelled)
+            for row in pair_about(turn, objects)
+        ]
+        path = self.folder / ROWS
+        try:
+            replace_file(path, "".join(f"{line}\n" for line in lines).encode())
         except OSError as error:
             raise ClueError(f"{path} cannot be written: {error.strerror or error}") from error

@@ -10,7 +10,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,6 +23,7 @@ from clue_ros.dialogue.types import Box, clean_text
 from clue_ros.errors import ClueError
 from clue_ros.images import image_size, load_image
 from clue_ros.lab.data.it2p import split_of
+from clue_ros.model.loading import imported_function
 
 T = TypeVar("T")
 FIELDS = ("image", "sentence", "ambiguous", "boxes", "split")
@@ -86,14 +88,34 @@ def load_rows(path: Path) -> Rows:
     labels) are both left out, as are the rows of a picture that two splits share. Raises RowsError
     if the file cannot be read or has no usable row.
     """
-    reader = _Reader(path)
-    for line, row in _csv_rows(path) if path.suffix.lower() == ".csv" else _json_rows(path):
-        reader.add(f"{path}:{line}", row)
-    rows = Rows(reader.images(), tuple(reader.problems))
-    if not rows.images:
-        first = f": {rows.problems[0]}" if rows.problems else ""
-        raise RowsError(f"{path} has no row that can be used{first}")
-    return rows
+    read = _csv_rows if path.suffix.lower() == ".csv" else _json_rows
+    return _checked(str(path), read(path), path.resolve().parent)
+
+
+def own_rows(name: str) -> Rows:
+    """The rows that a function of the user's own, MODULE:FUNCTION, returns or yields.
+
+    They are dicts with the fields of a file's rows; pictures may lie anywhere. Raises RowsError and
+    ModelError.
+    """
+    try:
+        return _checked(name, enumerate(imported_function(name)(), start=1), None)
+    except ClueError:
+        raise
+    except Exception as error:  # whatever that code raises
+        raise RowsError(f"{name} failed: {type(error).__name__}: {error}") from error
+
+
+def _checked(source: str, rows: Iterable[tuple[int, Any]], folder: Path | None) -> Rows:
+    """Numbered rows, checked."""
+    reader = _Reader(folder)
+    for number, row in rows:
+        reader.add(f"{source}:{number}", row)
+    found = Rows(reader.images(), tuple(reader.problems))
+    if not found.images:
+        first = f": {found.problems[0]}" if found.problems else ""
+        raise RowsError(f"{source} has no row that can be used{first}")
+    return found
 
 
 def _json_rows(path: Path) -> Iterator[tuple[int, Any]]:
@@ -138,11 +160,11 @@ def _csv_rows(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 class _Reader:
-    """Collects checked rows by picture."""
+    """Collects checked rows by picture. folder: where all pictures must lie; None: anywhere."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, folder: Path | None) -> None:
         self.problems: list[str] = []
-        self._folder = file.resolve().parent
+        self._folder = folder
         self._pictures: dict[Path, tuple[str, tuple[int, int]] | RowsError] = {}
         self._paths: dict[str, Path] = {}  # by the picture's digest
         self._splits: dict[str, set[str]] = {}
@@ -185,12 +207,12 @@ class _Reader:
         self._splits.setdefault(digest, set()).update({split} if split else ())
 
     def _inside(self, name: Any) -> Path:
-        """The picture's path: a file in the folder of the rows, links followed."""
-        if not isinstance(name, str):
+        """The picture's path, links followed: where there is a folder of the rows, in it."""
+        if not isinstance(name, str | os.PathLike):
             raise RowsError(f"image {name!r}, want a path")
         try:
-            path = (self._folder / name).resolve()
-            inside = path.is_relative_to(self._folder)
+            path = ((self._folder or Path()) / name).resolve()
+            inside = self._folder is None or path.is_relative_to(self._folder)
         except (OSError, ValueError, RuntimeError) as error:  # a null byte, a loop of links
             raise RowsError(f"image {name!r} is no name of a file: {error}") from error
         if not inside:

@@ -132,5 +132,11 @@ def run(args: argparse.Namespace) -> int:
         cells = {k: v for k, v in found.items() if k != "n"} | found["n"]
         return table(["", *cells], [["", *cells.values()]], markdown=markdown)
 
-    options.output.show(found, text)
+    made = {
+        "model": options.model.model,
+        "sha256": parts.digest,
+        "dtype": parts.backbone.dtype,
+        "device": parts.backbone.device,
+    }
+    options.output.show(found, text, made, options.seed)
     return 0

@@ -4,6 +4,8 @@
     clue eval maps IMAGE "the ball" "the red ball" --out maps.png    the detector's map (8, 9)
     clue eval maps IMAGE "the ball" --blocks all --out maps.png      one map for each block (5)
     clue eval maps IMAGE "the ball" --blocks 3 --heads --out ...     one map for each attention head
+    clue eval maps IMAGE "the ball" --words detect disambiguate --out maps.png    word by word (8)
+    clue eval maps IMAGE "the ball" --detector A --beside B --out maps.png        of two detectors
 
 One row for each image, or with --blocks and --heads one row for each sentence. Each map is scaled
 to 0..1 by itself, as for the detector (section III-B.1). White boxes are the peaks of the map,
@@ -15,7 +17,8 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,7 @@ from PIL import Image
 from clue_ros.dialogue.types import Peak, clean_text
 from clue_ros.errors import ClueError
 from clue_ros.images import load_image
-from clue_ros.lab.evaluation.options import DetectorModelOptions
+from clue_ros.lab.evaluation.options import DetectorModelOptions, ModelOptions
 from clue_ros.lab.options import FIGURE, add_options, option, read_options, required
 from clue_ros.lab.report import new_figure, save_figure
 from clue_ros.model.attention import attention_map
@@ -64,12 +67,10 @@ class MapReader:
 
     def __init__(self, model: DetectorModelOptions, *, base: bool = False) -> None:
         if base:
-            self.backbone, self._processor = load_base(model.model, model.device)
+            self.backbone, self._processor = load_base(model)
             self._detector = None
         else:
-            # Every block's map comes from transformers, in float32: so must the picture's features.
-            dtype = "float32" if choose_device(model.device).type == "cpu" else "auto"
-            checkpoint = load_checkpoint(**vars(model), dtype=dtype, backend="torch")
+            checkpoint = load_checkpoint(**vars(model), backend="torch")
             assert isinstance(checkpoint.backbone, TorchBackbone)
             self._torch, self.backbone = checkpoint.backbone, checkpoint.backbone.model
             self._processor = load_processor(checkpoint.base)
@@ -78,14 +79,17 @@ class MapReader:
         self.half_depth = half_depth_block(self.blocks)
 
     @torch.inference_mode()
-    def detector_map(self, image: ImageArray, text: str) -> DetectorMap:
-        """The detector's map and decision; of a base the map of its half-depth block."""
-        features, prompts = self._encode(image, text)
+    def detector_map(self, image: ImageArray, text: str, word: str | None = None) -> DetectorMap:
+        """The detector's map and decision; of a base the map of its half-depth block.
+
+        word: in place of the detector's own conditioning word, or of a base's "detect".
+        """
+        features, prompts = self._encode(image, text, word)
         if self._detector is None:
             maps = block_maps(self.backbone, features, prompts)[:, self.half_depth]
             verdict = f"block {self.half_depth}, no adapter"
         else:
-            asked = self._detector.prompts(self._processor, [text])
+            asked = encode_prompts(self._processor, word or self.word, [text])
             chance, found = self._detector(_array(features), asked)
             maps = torch.from_numpy(found)
             ambiguous = float(chance[0]) >= self._detector.settings.threshold
@@ -110,15 +114,20 @@ class MapReader:
         mask = prompts.query_mask.expand(len(attention), -1)
         return _array(attention_map(attention[:, None], mask, self.backbone.grid))
 
-    def _encode(self, image: ImageArray, text: str) -> tuple[torch.Tensor, Prompts]:
+    @property
+    def word(self) -> str:
+        """The conditioning word."""
+        return "detect" if self._detector is None else self._detector.settings.instruction
+
+    def _encode(
+        self, image: ImageArray, text: str, word: str | None = None
+    ) -> tuple[torch.Tensor, Prompts]:
         """Features and prompt; activates the detector's adapter."""
         pixels = self._processor.image_processor(Image.fromarray(image), return_tensors="pt")
         features = self.backbone.look(pixels["pixel_values"], self.backbone.image_details(image))
-        if self._detector is None:
-            prompts = encode_prompts(self._processor, "detect", [text])
-            return features, prompts.to(self.backbone.device)
-        self._torch.peft.use(self._detector.reader.adapter)
-        prompts = self._detector.prompts(self._processor, [text])
+        if self._detector is not None:
+            self._torch.peft.use(self._detector.reader.adapter)
+        prompts = encode_prompts(self._processor, word or self.word, [text])
         return features, prompts.to(self.backbone.device)
 
 
@@ -137,11 +146,11 @@ def block_maps(backbone: TorchModel, features: torch.Tensor, prompts: Prompts) -
     return torch.stack(maps, 1)
 
 
-def load_base(model: str, device: str) -> tuple[TorchModel, Any]:
-    """A model's backbone and processor, without adapters; bfloat16 on a GPU. Raises ModelError."""
-    base = find_base(find_model(model))
-    place = choose_device(device)
-    backbone = load_model(base, device=place, dtype=choose_dtype("auto", place))
+def load_base(model: ModelOptions) -> tuple[TorchModel, Any]:
+    """A model's backbone and processor, without adapters. Raises ModelError."""
+    base = find_base(find_model(model.model))
+    place = choose_device(model.device)
+    backbone = load_model(base, device=place, dtype=choose_dtype(model.dtype, place))
     processor = load_processor(base)
     check_processor(processor, backbone.config, base)
     return backbone, processor
@@ -253,6 +262,15 @@ class MapsOptions:
     )
     heads: bool = option(False, "draw the map of each head of one block (--blocks B)")
     base: bool = option(False, "use the base model without the detector's adapter")
+    words: tuple[str, ...] = option(
+        (),
+        "conditioning words, a map for each side by side; default: the detector's own",
+        nargs="+",
+        metavar="WORD",
+    )
+    beside: str | None = option(
+        None, "folder of a second detector, whose map stands beside the first one's", metavar="DIR"
+    )
     model: DetectorModelOptions
 
 
@@ -277,9 +295,14 @@ def run(args: argparse.Namespace) -> int:
         raise ClueError("--base reads the model without any detector: leave out --detector")
     if options.heads and (options.blocks is None or len(options.blocks) != 1):
         raise ClueError("--heads shows one block: name it, as in --blocks 3 --heads")
+    if options.blocks is not None and (options.words or options.beside):
+        raise ClueError("--words and --beside show detectors' maps: leave out --blocks")
     images = [(load_image(path), sentences) for path, sentences in shown]
 
     reader = MapReader(options.model, base=options.base)
+    readers = [reader]
+    if options.beside is not None:
+        readers.append(MapReader(replace(options.model, detector=options.beside)))
     known = range(reader.blocks)
     blocks = None if options.blocks is None else options.blocks or tuple(known)
     if blocks is not None and not set(blocks) <= set(known):
@@ -287,8 +310,14 @@ def run(args: argparse.Namespace) -> int:
     rows: list[list[Panel]] = []
     for image, sentences in images:
         if blocks is None:
-            maps = [(text, reader.detector_map(image, text)) for text in sentences]
-            rows.append([Panel(image, m.attention, text, m.verdict, m.peaks) for text, m in maps])
+            compared = [(r, word) for r in readers for word in options.words or (r.word,)]
+            named = len(compared) > 1
+            rows.append([])
+            for text, (each, word) in product(sentences, compared):
+                found = each.detector_map(image, text, word)
+                title = f"{word} {text}" if named else text
+                panel = Panel(image, found.attention, title, found.verdict, found.peaks)
+                rows[-1].append(panel)
         else:
             for text in sentences:
                 rows += _sentence_rows(reader, image, text, blocks, heads=options.heads)

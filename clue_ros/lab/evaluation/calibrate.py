@@ -28,7 +28,7 @@ from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
 from clue_ros.lab.data.labels import SUFFIXES
 from clue_ros.lab.data.photographs import Photograph, load_requests
-from clue_ros.lab.evaluation.options import OutputOptions, PolicyOptions, note
+from clue_ros.lab.evaluation.options import OutputOptions, RobotOptions, measured, note
 from clue_ros.lab.evaluation.photos import (
     POINTS,
     PhotoReply,
@@ -212,7 +212,7 @@ def as_text(
 class CalibrateOptions:
     """The options of ``clue calibrate``."""
 
-    model: PolicyOptions
+    model: RobotOptions
     output: OutputOptions
     out: Path | None = option(
         None,
@@ -313,6 +313,7 @@ def run(args: argparse.Namespace) -> int:
             "elsewhere": others,
         },
         lambda markdown: as_text(found, made.n, halves, others, markdown=markdown),
+        measured(clue),
     )
     if wanted is None:
         least = math.ceil(supported(made.n, delta) * 1000) / 1000

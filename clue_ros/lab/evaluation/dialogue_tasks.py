@@ -62,6 +62,7 @@ from clue_ros.lab.evaluation.dialogue_curves import HOWS, LEVELS, curve, draw_cu
 from clue_ros.lab.evaluation.options import (
     PolicyOptions,
     RecordsOptions,
+    measured,
     note,
     nouns_option,
     objects_option,
@@ -602,6 +603,9 @@ def run(args: argparse.Namespace) -> int:
     if options.figure is not None:
         draw_curves(options.task, result, options.figure)
     options.output.show(
-        {**head, **result}, lambda markdown: task_table(options.task, result, markdown=markdown)
+        {**head, **result},
+        lambda markdown: task_table(options.task, result, markdown=markdown),
+        measured(clue),
+        options.seed,
     )
     return 0

@@ -78,7 +78,7 @@ class MapCache:
     def __init__(
         self, folder: Path, model: ModelOptions, instruction: str, images: Sequence[LabelledImage]
     ) -> None:
-        self.backbone, self._processor = load_base(model.model, model.device)
+        self.backbone, self._processor = load_base(model)
         self.folder, self.blocks = folder, self.backbone.blocks
         self._instruction, self._images = instruction, images
         wanted = {
@@ -415,7 +415,12 @@ def run(args: argparse.Namespace) -> int:
     figure = measure(options, load_in_domain(options.data))
     if options.plot is not None:
         figure.plot(options.plot, f"CNN on one frozen block's attention ({options.model.model})")
-    options.output.show(figure.summary(), lambda markdown: figure.text(markdown=markdown))
+    maps = read_json(options.run / MANIFEST)
+    options.output.show(
+        figure.summary(),
+        lambda markdown: figure.text(markdown=markdown),
+        {"model": options.model.model, "sha256": maps["model"], "dtype": maps["dtype"]},
+    )
     return 0
 
 

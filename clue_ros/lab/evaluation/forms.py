@@ -21,7 +21,7 @@ from clue_ros.dialogue.nouns import named_part
 from clue_ros.dialogue.types import Dialogue, Grounding, NotFound, Reply
 from clue_ros.images import load_image
 from clue_ros.lab.data.photographs import load_photographs
-from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, RequestOptions
+from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, RequestOptions, measured
 from clue_ros.lab.evaluation.photos import ASKS, NOT_THERE, POINTS, default_folder
 from clue_ros.lab.evaluation.tabletop import load_scenes
 from clue_ros.lab.language.grammars import grammar_of
@@ -144,10 +144,14 @@ def run(args: argparse.Namespace) -> int:
             options.seed,
         )
     )
-    records = compare_forms(options.model.load(), with_progress(pictures))
+    clue = options.model.load()
+    records = compare_forms(clue, with_progress(pictures))
     options.output.write_records(records)
     shares = share_of_same(records)
     options.output.show(
-        shares, lambda markdown: table(tuple(shares), [[*shares.values()]], markdown=markdown)
+        shares,
+        lambda markdown: table(tuple(shares), [[*shares.values()]], markdown=markdown),
+        measured(clue),
+        options.seed,
     )
     return 0

@@ -24,10 +24,9 @@ from clue_ros.lab.evaluation.protocol import EvalSample
 from clue_ros.lab.evaluation.tabletop import load_scenes, tabletop_samples
 from clue_ros.lab.options import at_least, option
 from clue_ros.lab.simulator.scene import Scene
-from clue_ros.lab.simulator.shards import SPLITS, how_to_make
-from clue_ros.lab.simulator.worlds import DEFAULT_WORLD
+from clue_ros.lab.simulator.shards import SHARES, SPLITS, how_to_make
+from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
 
-SHARES = {"train": 0.70, "val": 0.15, "test": 0.15}
 SOURCES = ("tabletop", "it2p")
 
 
@@ -52,6 +51,7 @@ class InDomainOptions(DataOptions):
     scenes: int = option(
         1000, "number of simulated scenes in all splits together", type=at_least(0)
     )
+    world: str = option(DEFAULT_WORLD, "simulated world", choices=tuple(WORLDS))
 
 
 def load_in_domain(options: InDomainOptions) -> list[LabelledImage]:
@@ -63,8 +63,9 @@ def load_in_domain(options: InDomainOptions) -> list[LabelledImage]:
     photos = optional_it2p(options.it2p)
     images: list[LabelledImage] = []
     for split in SPLITS:
-        scenes = require_scenes(options.tabletop, split, round(options.scenes * SHARES[split]))
-        samples = tabletop_samples(scenes, per_image=options.per_image)
+        count = round(options.scenes * SHARES[split])
+        scenes = require_scenes(options.tabletop, split, count, options.world)
+        samples = tabletop_samples(scenes, options.world, per_image=options.per_image)
         images += labelled_images(samples, "tabletop", split)
         if photos is not None:
             samples = it2p_samples(photos, split=split, per_image=options.per_image)

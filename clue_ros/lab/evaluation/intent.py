@@ -11,6 +11,7 @@ thing and asks for another: these are counted apart, as "mixed".
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import time
 from collections.abc import Iterable
@@ -22,10 +23,12 @@ import numpy as np
 
 from clue_ros.dialogue.conversation import Conversation, converse
 from clue_ros.dialogue.grounder import Replier
+from clue_ros.dialogue.intent import WEIGHTS
 from clue_ros.dialogue.reading import WANTED, Kind, read, wants
 from clue_ros.errors import ClueError, NothingWantedError
 from clue_ros.images import load_image
 from clue_ros.lab.data.rows import checked_json_rows
+from clue_ros.lab.evaluation.options import made_by
 from clue_ros.lab.options import add_options, option, read_options
 from clue_ros.model.loading import DEFAULT_MODEL
 
@@ -46,6 +49,7 @@ class IntentEvaluation:
     model: str = option(DEFAULT_MODEL, "with --picture: the model")
     wrong: bool = option(False, "print what was read otherwise than the list says")
     json: bool = option(False, "print one JSON object")
+    command_line: str = ""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
 
         clue = Clue.load(options.model)
         report["boxes"] = boxes(clue, clue.look(load_image(options.picture)), rows)
+    reader = hashlib.sha256(WEIGHTS.read_bytes()).hexdigest()
+    report["made_by"] = made_by(options.command_line, {"sha256": reader})
     print(json.dumps(report, indent=None if options.json else 1))
     return 0
 

@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
     samples = it2p_samples(
         data, split=options.split, per_image=options.per_image, seed=options.seed
     )
-    options.dialogues.evaluate(samples, map(str, data.problems))
+    options.dialogues.evaluate(samples, map(str, data.problems), seed=options.seed)
     return 0
 
 

@@ -24,7 +24,13 @@ from clue_ros.lab.data.it2p import It2pImage, load_it2p, nearest
 from clue_ros.lab.data.it2p_boxes import block_boxes
 from clue_ros.lab.evaluation.in_domain import require_scenes
 from clue_ros.lab.evaluation.it2p import it2p_samples, require_it2p
-from clue_ros.lab.evaluation.options import DataOptions, DetectorModelOptions, RecordsOptions, note
+from clue_ros.lab.evaluation.options import (
+    DataOptions,
+    DetectorModelOptions,
+    RecordsOptions,
+    measured,
+    note,
+)
 from clue_ros.lab.evaluation.tabletop import pixel_box
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.requests import requests_about
@@ -327,7 +333,13 @@ def run(args: argparse.Namespace) -> int:
     if not any(scene.requests for scene in scenes):
         raise ClueError(f"the {options.split} split has no requests: nothing to measure")
     note(notes)
-    result = measure(options.model.load(), with_progress(scenes))
+    clue = options.model.load()
+    result = measure(clue, with_progress(scenes))
     options.output.write_records(result.records)
-    options.output.show(result.summary(), lambda markdown: result.text(markdown=markdown))
+    options.output.show(
+        result.summary(),
+        lambda markdown: result.text(markdown=markdown),
+        measured(clue),
+        options.seed,
+    )
     return 0

@@ -31,7 +31,7 @@ from clue_ros.dialogue.types import AmbiguityEstimate, Dialogue, Grounding, Peak
 from clue_ros.errors import ClueError
 from clue_ros.lab.evaluation.in_domain import require_scenes
 from clue_ros.lab.evaluation.localisation import HITS, matches
-from clue_ros.lab.evaluation.options import PER_IMAGE, ModelOptions, RecordsOptions
+from clue_ros.lab.evaluation.options import PER_IMAGE, ModelOptions, RecordsOptions, measured
 from clue_ros.lab.evaluation.tabletop import pixel_box
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.requests import requests_about
@@ -61,7 +61,7 @@ class MaskOptions:
     """The options of ``clue eval masks``."""
 
     world: str = option("rich-unseen", "simulated world", choices=RICH)
-    data: Path = option(DEFAULT_FOLDER, "folder of simulated scenes", metavar="DIR")
+    tabletop: Path = option(DEFAULT_FOLDER, "folder of simulated scenes", metavar="DIR")
     split: str = option("test", "which scenes", choices=SPLITS)
     scenes: int = option(100, "number of scenes", type=at_least(1), metavar="N")
     per_image: int = PER_IMAGE
@@ -241,8 +241,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run ``clue eval masks``; the exit status."""
     options = read_options(MaskOptions, args)
-    scenes = require_scenes(options.data, options.split, options.scenes, options.world)
-    result = measure(options.model.load(), with_progress(scenes), options)
+    scenes = require_scenes(options.tabletop, options.split, options.scenes, options.world)
+    clue = options.model.load()
+    result = measure(clue, with_progress(scenes), options)
     options.output.write_records(result.records)
-    options.output.show(result.summary(), lambda markdown: result.text(markdown=markdown))
+    options.output.show(
+        result.summary(), lambda markdown: result.text(markdown=markdown), measured(clue)
+    )
     return 0

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from clue_ros.grounders import has_checkpoint
 from clue_ros.lab.options import at_least, option, output_file
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.model.load_options import DEFAULT_POLICY, POLICIES, LoadOptions
@@ -49,6 +51,9 @@ class ModelOptions:
         DEFAULT_MODEL, f"{DEFAULT_MODEL}, a folder or a hub id (owner/name@revision)"
     )
     device: str = option("auto", "auto, cpu or cuda")
+    dtype: str = option(
+        "float32", "number format: auto (a robot's), float32, mixed, bfloat16 or float16"
+    )
 
     def load(self) -> Clue:
         """Load the model. Raises ModelError."""
@@ -64,13 +69,17 @@ class DetectorModelOptions(ModelOptions):
     detector: str | None = option(
         None, "folder of another detector, or a baseline's name", metavar="DIR"
     )
+    head: str | None = option(
+        None,
+        "the detector's head, where it is code of your own: imports and runs it",
+        metavar="MODULE:CLASS",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsOptions(DetectorModelOptions):
-    """A model in any number format."""
+    """A model whose weights can be quantised."""
 
-    dtype: str = option("auto", "auto, float32, mixed, bfloat16 or float16")
     quantization: str = option(
         QUANTIZATIONS[0], "of the decoder's weights (nf4 has 4 bits)", choices=QUANTIZATIONS
     )
@@ -139,16 +148,75 @@ class PolicyOptions(DetectorModelOptions):
         return load_grounder(LoadOptions(**settings))
 
 
+def measured(grounder: Any) -> dict[str, Any]:
+    """What was measured, for a record: the model as it was named, its hash, its number format.
+
+    sha256: of the files of a PaliGemma 2 and its adapters; None for a wrapper, which has many.
+    """
+    known = has_checkpoint(grounder)
+    return {
+        "model": grounder.model_name,
+        "sha256": grounder.checkpoint.digest if known else None,
+        "dtype": grounder.dtype,
+        "device": grounder.device,
+    }
+
+
+def commit() -> str | None:
+    """The commit of the checkout that this runs from, "+" behind it where files differ from it.
+
+    None where it runs from an installed package.
+    """
+    root = Path(__file__).resolve().parents[3]
+
+    def git(*words: str) -> str:
+        run = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True)
+        return run.stdout.strip()
+
+    try:
+        if git("rev-parse", "--show-toplevel") != str(root):
+            return None
+        changed = "+" if git("status", "--porcelain", "--untracked-files=no") else ""
+        return git("rev-parse", "--short=12", "HEAD") + changed
+    except OSError:  # there is no git
+        return None
+
+
+def made_by(command_line: str, model: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:
+    """What a measurement follows from, as `--json` records it. model: of `measured`."""
+    return {"command": command_line, "commit": commit(), "seed": seed, **model}
+
+
+@dataclass(frozen=True, kw_only=True)
+class RobotOptions(PolicyOptions):
+    """A model in the number format of a robot: what is made with it is not a measurement."""
+
+    dtype: str = option("auto", "number format: auto, float32, mixed, bfloat16 or float16")
+
+
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """How results are printed."""
+    """How results are printed. command_line: as it was typed."""
 
     json: bool = option(False, "print one JSON object", exclusive=True)
     markdown: bool = option(False, "print Markdown tables", exclusive=True)
+    command_line: str = ""
 
-    def show(self, summary: Mapping[str, Any], text: Callable[[bool], str]) -> None:
-        """Print the summary as one JSON object, or `text(markdown)`."""
-        print(json.dumps(summary) if self.json else text(self.markdown))
+    def show(
+        self,
+        summary: Mapping[str, Any],
+        text: Callable[[bool], str],
+        model: Mapping[str, Any],
+        seed: int | None = None,
+    ) -> None:
+        """Print the summary as one JSON object with what it was made by, or `text(markdown)`.
+
+        model: of `measured`. seed: of the choice of requests, if there is one.
+        """
+        if not self.json:
+            print(text(self.markdown))
+            return
+        print(json.dumps({**summary, "made_by": made_by(self.command_line, model, seed)}))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,7 @@ from clue_ros.errors import BadImageError, ClueError, NothingWantedError
 from clue_ros.images import load_image
 from clue_ros.lab.data.photographs import TRUTHS, Photograph, PhotoRequest, load_photographs
 from clue_ros.lab.data.shown import Shown, examples_of, know
-from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
+from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, measured, note
 from clue_ros.lab.evaluation.questions import judge_question, share_of_helpful
 from clue_ros.lab.metrics import (
     FIRM,
@@ -405,5 +405,10 @@ def run(args: argparse.Namespace) -> int:
         raise ClueError(f"none of {len(photographs)} photographs can be read")
     options.output.write_records(reply.record() for reply in replies)
     figures = measure(replies)
-    options.output.show(summary(figures), lambda markdown: as_text(figures, markdown=markdown))
+    options.output.show(
+        summary(figures),
+        lambda markdown: as_text(figures, markdown=markdown),
+        measured(clue),
+        options.seed,
+    )
     return 0

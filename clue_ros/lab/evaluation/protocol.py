@@ -30,7 +30,7 @@ from clue_ros.dialogue.types import (
 )
 from clue_ros.dialogue.words import current_turns
 from clue_ros.errors import BadImageError, ClueError
-from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
+from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, measured, note
 from clue_ros.lab.evaluation.questions import judge_question, share_of_helpful
 from clue_ros.lab.metrics import FIRM, MIN_IOU, Counts, count, ratio, rounded, wilson
 from clue_ros.lab.options import at_least, option
@@ -373,19 +373,21 @@ class DialogueOptions:
         samples: list[EvalSample],
         problems: Iterable[str] = (),
         breakdown: Breakdown | None = None,
+        seed: int | None = None,
     ) -> None:
         """Measure the model on the samples and print the report.
 
         ``problems``: the reason for each row of the data that was left out. ``breakdown``: further
-        results of the report, as JSON and as text.
+        results of the report, as JSON and as text. ``seed``: of the choice of requests.
         """
         samples = samples[: self.limit]
         if not samples:
             raise ClueError("no images to evaluate: check the folder and the split")
         note(problems)
         lost: list[str] = []
+        clue = self.model.load()
         report = evaluate(
-            self.model.load(),
+            clue,
             with_progress(samples),
             max_questions=self.max_turns,
             force_grounding=self.force_grounding or self.max_turns == 0,
@@ -400,4 +402,4 @@ class DialogueOptions:
         def text(markdown: bool) -> str:
             return "\n\n".join(filter(None, [report.text(markdown=markdown), more_text]))
 
-        self.output.show(report.summary() | more, text)
+        self.output.show(report.summary() | more, text, measured(clue), seed)

@@ -48,7 +48,7 @@ from clue_ros.model.backbone import Array
 from clue_ros.model.checkpoint import look_at, open_backbone
 from clue_ros.model.decoding import Vocabulary, read_prompts, reply_to
 from clue_ros.model.load_options import LoadOptions
-from clue_ros.model.loading import find_base, find_model
+from clue_ros.model.loading import find_base, find_model, fingerprint
 from clue_ros.model.location_tokens import decode_box, nearest_valid
 from clue_ros.model.prompts import encode_prompts, open_processor
 from clue_ros.model.tasks import ANSWER, DETECT
@@ -70,7 +70,7 @@ class TasksOptions:
     """The options of ``clue eval tasks``."""
 
     world: str = option("rich", "simulated world", choices=tuple(WORLDS))
-    data: Path = option(DEFAULT_FOLDER, "folder of simulated scenes", metavar="DIR")
+    tabletop: Path = option(DEFAULT_FOLDER, "folder of simulated scenes", metavar="DIR")
     split: str = option("val", "which scenes", choices=SPLITS)
     scenes: int = option(100, "number of scenes", type=at_least(1), metavar="N")
     seed: int = option(0, "seed of the prompts")
@@ -81,9 +81,11 @@ class TasksOptions:
 class BaseModel:
     """A base without adapters that answers prompts in its own words."""
 
-    def __init__(self, model: str, device: str = "auto") -> None:
-        folder = find_base(find_model(model))
-        self.backbone = open_backbone(folder, LoadOptions(folder, device=device))
+    def __init__(self, model: ModelOptions) -> None:
+        folder = find_base(find_model(model.model))
+        self.digest = fingerprint(folder)
+        options = LoadOptions(folder, device=model.device, dtype=model.dtype)
+        self.backbone = open_backbone(folder, options)
         self.processor: Any = open_processor(folder)
         size = self.backbone.config.text_config.vocab_size
         self.vocabulary = Vocabulary(self.processor.tokenizer, size)
@@ -347,15 +349,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run ``clue eval tasks``; the exit status."""
     options = read_options(TasksOptions, args)
-    scenes = require_scenes(options.data, options.split, options.scenes, options.world)
-    base = BaseModel(options.model.model, options.model.device)
+    scenes = require_scenes(options.tabletop, options.split, options.scenes, options.world)
+    base = BaseModel(options.model)
     public = public_tasks(options.world)
     records: list[Record] = []
     for index, scene in enumerate(with_progress(scenes, "scene")):
         rng = np.random.default_rng([options.seed, index])
         records += [{"scene": index, **r} for r in ask_scene(base, scene, public, rng)]
     options.output.write_records(records)
-    summary = {"model": options.model.model, "world": options.world, "split": options.split,
-               "scenes": len(scenes), **summary_of(records)}  # fmt: skip
-    options.output.show(summary, lambda markdown: as_text(summary, markdown=markdown))
+    summary = {"world": options.world, "split": options.split, "scenes": len(scenes),
+               **summary_of(records)}  # fmt: skip
+    options.output.show(
+        summary,
+        lambda markdown: as_text(summary, markdown=markdown),
+        {
+            "model": options.model.model,
+            "sha256": base.digest,
+            "dtype": base.backbone.dtype,
+            "device": base.backbone.device,
+        },
+        options.seed,
+    )
     return 0

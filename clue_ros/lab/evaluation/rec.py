@@ -361,7 +361,12 @@ def run(args: argparse.Namespace) -> int:
     }
     if options.figures is not None:
         draw_breakdowns(summary, options.figures)
-    options.output.show(summary, lambda markdown: as_text(summary, options.split, markdown))
+    options.output.show(
+        summary,
+        lambda markdown: as_text(summary, options.split, markdown),
+        {"model": [*options.language_model, *options.clue], "dtype": options.dtype},
+        EVALUATION_SEED,
+    )
     return 0
 
 

@@ -42,7 +42,7 @@ from clue_ros.errors import ClueError
 from clue_ros.lab.data.video_layouts import LAYOUTS, video_requests
 from clue_ros.lab.data.videos import Known, Mask, VideoRequest
 from clue_ros.lab.evaluation.chat_agent import ChatAgent, ChatModel
-from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, note
+from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, measured, note
 from clue_ros.lab.evaluation.video_agent import Episode, GrounderAgent, hold_episode, seen_frames
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.simulated_user import RichUser
@@ -385,5 +385,9 @@ def run(args: argparse.Namespace) -> int:
     if not result.records:
         raise ClueError(f"no request of {options.data} could be measured")
     options.output.write_records(result.records)
-    options.output.show(result.summary(), lambda markdown: result.text(markdown=markdown))
+    options.output.show(
+        result.summary(),
+        lambda markdown: result.text(markdown=markdown),
+        {} if clue is None else measured(clue),
+    )
     return 0

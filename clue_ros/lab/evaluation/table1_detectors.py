@@ -1,12 +1,13 @@
 """Table I (section IV-A.3): every ambiguity detector, in domain and out of domain.
 
 In domain: held-out simulated scenes and IT2P photographs, at most two clear and two ambiguous
-requests for an image. Out of domain: a simulated world ("rich-unseen") with tables, light and a
-lens that training never had. With --rows instead: labelled photographs from anywhere
-(docs/rows.md). Each trained variant has one folder for each seed, DETECTORS/VARIANT/seedN, and is
-trained first if that is missing; its threshold was chosen on validation data. "own" is the detector
-in the model's own folder, or the one that --detector names. The baselines need no training and
-decide at 0.5.
+requests for an image. Out of domain: a simulated world (of --world rich "rich-unseen", of table
+"table-unseen") with tables, light and a lens that training never had. With --rows instead: labelled
+photographs from anywhere (docs/rows.md). Each trained variant has one folder for each seed,
+DETECTORS/VARIANT/seedN, and is trained first if that is missing; its threshold was chosen on
+validation data. "own" is the detector in the model's own folder, or the one that --detector names.
+The baselines need no training and decide at 0.5; so do the chat models of --chat, each asked in two
+ways (`chat_baselines`).
 
 Probabilities are kept in DETECTORS/predictions: a second run computes only those that have changed.
 With --markdown the published figures of the paper stand beside ours.
@@ -18,15 +19,22 @@ import argparse
 import contextlib
 import hashlib
 import json
+import multiprocessing
+import os
+import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.rows import load_rows
+from clue_ros.lab.evaluation.chat_baselines import QUESTION, ChatBaseline
 from clue_ros.lab.evaluation.in_domain import (
     LabelledImage,
     digest,
@@ -49,13 +57,14 @@ from clue_ros.lab.metrics import (
 from clue_ros.lab.options import FIGURE, add_options, add_recipe, at_least, option, read_options
 from clue_ros.lab.published import TABLE_1, TABLE_2
 from clue_ros.lab.report import plot_reliability, spread, table, with_progress
-from clue_ros.lab.simulator.worlds import RICH_UNSEEN
+from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, RICH_UNSEEN, WORLDS
 from clue_ros.lab.training.detector import (
     EMBEDDED,
     DetectorOptions,
     DetectorRecipe,
     train_detector,
 )
+from clue_ros.lab.training.parallel import Processes
 from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.checkpoint import existing_folder, load_checkpoint, open_detector
 from clue_ros.model.detector import Detector
@@ -64,8 +73,10 @@ from clue_ros.model.detector_variants import VARIANTS
 from clue_ros.model.loading import find_base, find_model, fingerprint, read_json, replacing
 
 OWN = "own"  # the detector in the model's own folder
+CHAT = "chat"  # the models of --chat
 BASE_ONLY = "candidate-count"  # a detector without weights of its own
 ROWS = "rows"  # the domain of --rows
+TABLE_2_VARIANT = "half-full-disambig-ar"
 TABLE_2_METRICS = ("acc.", "prec.", "rec.", "F1")
 SHORT_NAMES = {"in_domain": "in", "out_of_domain": "out", ROWS: "rows"}
 
@@ -86,7 +97,8 @@ class DetectorEntry:
     @property
     def label(self) -> str:
         """A unique name, fit for files and adapters."""
-        return self.name if self.seed is None else f"{self.name}-seed{self.seed}"
+        name = re.sub(r"[^\w.-]+", "-", self.name)
+        return name if self.seed is None else f"{name}-seed{self.seed}"
 
 
 @dataclass(frozen=True)
@@ -209,11 +221,18 @@ class Table1:
         if not markdown:
             return table(header, lines)
         lines += [self._published(name) for name in TABLE_1 if name not in VARIANTS]
-        second = table(
-            ["Table II (paper)", *(f"{d} {n}" for d in ("sim", "real") for n in TABLE_2_METRICS)],
-            [[name, *simulated, *real] for name, (simulated, real) in TABLE_2.items()],
-            markdown=True,
-        )
+        known: list[list[Any]] = [
+            [f"{name} (paper)", *simulated, *real] for name, (simulated, real) in TABLE_2.items()
+        ]
+        if ROWS in self.domains and TABLE_2_VARIANT in self._rows:
+            measured = [self.counts(r, ROWS) for r in self._rows[TABLE_2_VARIANT]]
+            ours = [
+                spread([float(getattr(c, metric)) for c in measured], markdown=True)
+                for metric in DECISION_METRICS
+            ]
+            known.append([f"{title(TABLE_2_VARIANT)}, on --rows", *[None] * len(ours), *ours])
+        titles = [f"{place} {name}" for place in ("sim", "real") for name in TABLE_2_METRICS]
+        second = table(["Table II", *titles], known, markdown=True)
         return "\n\n".join([table(header, lines, markdown=True), PUBLISHED_NOTE, second])
 
     def _published(self, name: str) -> list[str]:
@@ -249,16 +268,55 @@ def title(name: str) -> str:
 # The detectors' probabilities, computed on one backbone and kept on disk.
 
 
+def kept(folder: Path, label: str, made_from: str, ask: Callable[[], list[float]]) -> list[float]:
+    """Probabilities from the folder, or asked for now and kept there. made_from: hex SHA-256."""
+    path = folder / f"{label}-{made_from[:16]}.json"
+    if not path.is_file():
+        chances = [round(chance, 6) for chance in ask()]
+        folder.mkdir(parents=True, exist_ok=True)
+        content = {"detector": label, "made_from": made_from, "probabilities": chances}
+        with replacing(path) as partial:
+            partial.write_text(json.dumps(content), encoding="utf-8")
+    return [float(chance) for chance in read_json(path)["probabilities"]]
+
+
+def ask_chat(
+    chat: ChatBaseline, domains: Mapping[str, Domain], folder: Path, dtype: str
+) -> Iterator[DetectorResult]:
+    """What a chat model generates, and the likelihood of its answers, for every domain."""
+    for way in ("generated", "likelihood"):
+        entry = DetectorEntry(f"{chat.name} ({way})")
+
+        def ask(domain: Domain, way: str = way) -> list[float]:
+            answer = getattr(chat.model, way)
+            images = with_progress(domain.images)
+            asked = ((image.load(), [text for text, _ in image.sentences]) for image in images)
+            return [chance for picture, texts in asked for chance in answer(picture, texts)]
+
+        found = {}
+        for name, domain in domains.items():
+            known = f"{entry.label} {digest(domain.images)} {chat.digest} {dtype} {QUESTION}"
+            made_from = hashlib.sha256(known.encode()).hexdigest()
+            found[name] = kept(folder, entry.label, made_from, partial(ask, domain))
+        yield DetectorResult(entry, 0.5, found)
+
+
 class Predictor:
     """One model in memory; each detector is opened as one more adapter of it."""
 
     def __init__(self, model: WeightsOptions, folder: Path) -> None:
-        self._folder = folder
+        self._name, self._head, self._folder = model.model, model.head, folder
         # A baseline as its detector: the folder may be a bare base, with no adapter at all.
         # torch runs every variant, the autoregressive ones too.
         given = {**vars(model), "detector": BASE_ONLY, "backend": "torch"}
         self._checkpoint = load_checkpoint(**given)
         self._open: dict[DetectorEntry, Detector] = {}
+
+    def measured(self) -> dict[str, Any]:
+        """The model, as `clue_ros.lab.evaluation.options.measured` describes it."""
+        found = self._checkpoint
+        about = {"dtype": found.backbone.dtype, "device": found.backbone.device}
+        return {"model": self._name, "sha256": found.digest, **about}
 
     def result(self, entry: DetectorEntry, domains: Mapping[str, Domain]) -> DetectorResult:
         """The detector's probabilities for every domain, from the folder or computed now."""
@@ -269,20 +327,13 @@ class Predictor:
         return DetectorResult(entry, threshold, probabilities)
 
     def _probabilities(self, entry: DetectorEntry, images: Sequence[LabelledImage]) -> list[float]:
-        made_from = self._made_from(entry, images)
-        path = self._folder / f"{entry.label}-{made_from[:16]}.json"
-        if not path.is_file():
+        def ask() -> list[float]:
             detector = self._detector(entry)
-            chances: list[float] = []
-            for image in with_progress(images):
-                texts = [text for text, _ in image.sentences]
-                found = self._checkpoint.chances(detector, image.load(), texts)
-                chances += [round(chance, 6) for chance in found]
-            self._folder.mkdir(parents=True, exist_ok=True)
-            content = {"detector": entry.label, "made_from": made_from, "probabilities": chances}
-            with replacing(path) as partial:
-                partial.write_text(json.dumps(content), encoding="utf-8")
-        return [float(chance) for chance in read_json(path)["probabilities"]]
+            asked = ((i, [text for text, _ in i.sentences]) for i in with_progress(images))
+            judged = (self._checkpoint.chances(detector, i.load(), texts) for i, texts in asked)
+            return [chance for chances in judged for chance in chances]
+
+        return kept(self._folder, entry.label, self._made_from(entry, images), ask)
 
     def _detector(self, entry: DetectorEntry) -> Detector:
         if entry not in self._open:
@@ -292,12 +343,14 @@ class Predictor:
                 parts.processor,
                 entry.folder or entry.name,
                 adapter=entry.label,
+                head=self._head,
             )
         return self._open[entry]
 
     def _made_from(self, entry: DetectorEntry, images: Sequence[LabelledImage]) -> str:
         """Hex SHA-256 of everything that the probabilities depend on."""
-        known = f"{entry.label} {digest(images)} {self._checkpoint.fingerprint()}"
+        parts = self._checkpoint
+        known = f"{entry.label} {digest(images)} {parts.fingerprint()} {parts.backbone.dtype}"
         sha = hashlib.sha256(known.encode())
         for path in sorted(entry.folder.iterdir()) if entry.folder is not None else []:
             if path.suffix in (".json", ".safetensors"):
@@ -314,6 +367,9 @@ class MissingOptions(DetectorRecipe):
     """Whether and how missing detectors are trained, as by `clue train detector`."""
 
     no_train: bool = option(False, "leave missing detectors out instead of training them")
+    jobs: int = option(
+        1, "missing detectors that are trained at once, each on a GPU of its own", type=at_least(1)
+    )
     steps: int = option(200, "training steps of a missing detector")
     scenes: int | None = option(None, "number of training scenes; default: all")
     threads: int = option(0, "number of CPU threads for training; 0: PyTorch's own choice")
@@ -325,8 +381,11 @@ class Table1Options(DataOptions):
 
     unseen: Path | None = option(
         None,
-        f"folder of the test scenes of {RICH_UNSEEN.name}; default: that of --tabletop",
+        "folder of the test scenes out of domain; default: that of --tabletop",
         metavar="DIR",
+    )
+    world: str = option(
+        DEFAULT_WORLD, "simulated world of training and in domain", choices=tuple(WORLDS)
     )
     test_scenes: int = option(300, "number of test scenes of each world", type=at_least(1))
     rows: Path | None = option(
@@ -340,7 +399,14 @@ class Table1Options(DataOptions):
         Path("runs/detectors"), "folder of the trained detectors", metavar="DIR"
     )
     only: tuple[str, ...] | None = option(
-        None, "variants, baselines or own; default: all", type=str, nargs="+", metavar="NAME"
+        None, "variants, baselines, own or chat; default: all", type=str, nargs="+", metavar="NAME"
+    )
+    chat: tuple[str, ...] = option(
+        (),
+        "chat models to ask without training: hub ids or folders of image-text-to-text models,"
+        " such as google/gemma-3-4b-it",
+        nargs="+",
+        metavar="HUB-ID",
     )
     seeds: int = option(3, "number of seeds of each variant", type=at_least(1))
     missing: MissingOptions
@@ -353,29 +419,42 @@ class Table1Options(DataOptions):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue eval detectors``."""
     add_options(parser, Table1Options)
-    recipe = {name: EMBEDDED[name] for name in ("lr", "head_lr", "final_rate", "answer_loss")}
-    add_recipe(parser, "embedded", {**recipe, "head_batches": 120})
+    recipe = {name: EMBEDDED[name] for name in ("lr", "head_lr", "final_rate", "loss")}
+    add_recipe(parser, embedded={**recipe, "head_batches": 120})
 
 
 def run(args: argparse.Namespace) -> int:
     """Run ``clue eval detectors``; the exit status."""
     options = read_options(Table1Options, args)
-    known = [*VARIANTS, OWN, *BASELINES]
+    known = [*VARIANTS, OWN, *BASELINES, CHAT]
     unknown = [name for name in options.only or () if name not in known]
     if unknown:
         raise ClueError(f"no detector {unknown[0]!r}: choose of {', '.join(known)}")
     domains = load_domains(options)
-    entries = find_detectors(options, options.only or known)
-    if not entries:
+    names = options.only or known
+    entries = find_detectors(options, [name for name in names if name != CHAT])
+    if not entries and not (options.chat and CHAT in names):
         raise ClueError(f"no detector in {options.detectors}: leave out --no-train")
-    predictor = Predictor(options.model, options.detectors / "predictions")
-    table1 = Table1([predictor.result(entry, domains) for entry in entries], domains)
+    folder, about = options.detectors / "predictions", dict[str, Any]()
+    results: list[DetectorResult] = []
+    if entries:
+        predictor = Predictor(options.model, folder)
+        results, about = [predictor.result(e, domains) for e in entries], predictor.measured()
+        del predictor  # its memory is the chat models'
+    model = options.model
+    settings = {"device": model.device, "dtype": model.dtype, "quantization": model.quantization}
+    for name in options.chat if CHAT in names else ():
+        chat = ChatBaseline(name, **settings)
+        results += ask_chat(chat, domains, folder, f"{model.dtype} {model.quantization}")
+        about.setdefault("chat", {})[name] = chat.digest
+    about.setdefault("dtype", model.dtype)
+    table1 = Table1(results, domains)
     if options.calibration is not None:
         first = next(iter(domains))
         drawn = table1.calibrations(first)
         plot_reliability(options.calibration, drawn, first.replace("_", " "))
     options.output.write_records(table1.records())
-    options.output.show(table1.summary(), lambda markdown: table1.text(markdown=markdown))
+    options.output.show(table1.summary(), lambda markdown: table1.text(markdown=markdown), about)
     return 0
 
 
@@ -387,17 +466,23 @@ def load_domains(options: Table1Options) -> dict[str, Domain]:
     if options.rows is not None:
         return {ROWS: Domain.of_rows(options.rows, options.rows_split)}
     count, per_image = options.test_scenes, options.per_image
-    scenes = require_scenes(options.tabletop, "test", count)
+    scenes = require_scenes(options.tabletop, "test", count, options.world)
     photos = optional_it2p(options.it2p)
-    known = labelled_images(tabletop_samples(scenes, per_image=per_image), "tabletop", "test")
+    samples = tabletop_samples(scenes, options.world, per_image=per_image)
+    known = labelled_images(samples, "tabletop", "test")
     if photos is not None:
         samples = it2p_samples(photos, split="test", per_image=per_image)
         known += labelled_images(samples, "it2p", "test")
-    world = RICH_UNSEEN.name
+    world = unseen_world(options.world)
     scenes = require_scenes(options.unseen or options.tabletop, "test", count, world)
     samples = tabletop_samples(scenes, world, per_image=per_image)
     unseen = labelled_images(samples, world, "test")
     return {"in_domain": Domain(known), "out_of_domain": Domain(unseen)}
+
+
+def unseen_world(world: str) -> str:
+    """The world out of domain for detectors of a world."""
+    return f"{world}-unseen" if f"{world}-unseen" in WORLDS else RICH_UNSEEN.name
 
 
 def find_detectors(options: Table1Options, names: Sequence[str]) -> list[DetectorEntry]:
@@ -411,6 +496,18 @@ def find_detectors(options: Table1Options, names: Sequence[str]) -> list[Detecto
     variants = {*names} - {*BASELINES, OWN}
     base_digest = fingerprint(base) if variants else ""  # reads gigabytes
     entries: list[DetectorEntry] = []
+    seeds = {
+        name: [
+            DetectorEntry(name, seed, options.detectors / name / f"seed{seed}")
+            for seed in range(options.seeds)
+        ]
+        for name in names
+        if name in variants
+    }
+    missing = [e for found in seeds.values() for e in found if not _is_there(e)]
+    if not options.missing.no_train:
+        trainings = [_training(options, entry, base) for entry in missing]
+        train_all(trainings, options.missing.jobs)
     for name in names:
         if name == FIRST_TOKEN and not (folder / IVG).is_dir():
             print(f"left out: {FIRST_TOKEN} needs adapter B", file=sys.stderr)
@@ -418,38 +515,73 @@ def find_detectors(options: Table1Options, names: Sequence[str]) -> list[Detecto
             entries.append(DetectorEntry(name))
         elif name == OWN and own_folder.is_dir():
             entries.append(DetectorEntry(OWN, folder=own_folder))
-        for seed in range(options.seeds if name in variants else 0):
-            entry = DetectorEntry(name, seed, options.detectors / name / f"seed{seed}")
-            if _is_trained(options, entry, base):
+        for entry in seeds.get(name, ()):
+            if _is_there(entry):
                 _check_origin(options, entry, base_digest)
                 entries.append(entry)
+            else:
+                print(f"left out: {entry.folder} is not trained", file=sys.stderr)
     return entries
 
 
-def _is_trained(options: Table1Options, entry: DetectorEntry, base: Path) -> bool:
-    """Whether the detector is there, after training it if it is missing and may be trained."""
-    folder = entry.folder
-    assert folder is not None
-    if (folder / "detector.json").is_file():
-        return True
-    if options.missing.no_train:
-        print(f"left out: {folder} is not trained", file=sys.stderr)
-        return False
-    recipe = {name: value for name, value in vars(options.missing).items() if name != "no_train"}
-    training = DetectorOptions(
+def _is_there(entry: DetectorEntry) -> bool:
+    assert entry.folder is not None
+    return (entry.folder / "detector.json").is_file()
+
+
+def _training(options: Table1Options, entry: DetectorEntry, base: Path) -> DetectorOptions:
+    """How a missing detector is trained."""
+    assert entry.folder is not None
+    left_out = ("no_train", "jobs")
+    recipe = {name: value for name, value in vars(options.missing).items() if name not in left_out}
+    return DetectorOptions(
         variant=entry.name,
         seed=entry.seed or 0,
         model=str(base),
-        out=folder,
+        out=entry.folder,
         run=options.detectors / "runs" / entry.label,
         tabletop=options.tabletop,
+        world=options.world,
         it2p=options.it2p,
         device=options.model.device,
         **recipe,
     )
+
+
+def train_all(trainings: Sequence[DetectorOptions], jobs: int) -> None:
+    """Train detectors, `jobs` at a time in processes of their own, each with a GPU if there are."""
+    if jobs == 1 or len(trainings) < 2:
+        for training in trainings:
+            _train(training)
+        return
+    context = multiprocessing.get_context("spawn")
+    places = context.Queue()
+    for number in range(jobs):
+        places.put(number)
+    # Only the processes touch CUDA: the parent counts its devices.
+    given = (places, gpu_names())
+    with ProcessPoolExecutor(jobs, context, initializer=_take_gpu, initargs=given) as pool:
+        for _ in pool.map(_train, trainings):
+            pass
+
+
+def gpu_names() -> list[str]:
+    """The GPUs that this process may use, as CUDA_VISIBLE_DEVICES names them."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name for name in named.split(",") if name]
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+def _take_gpu(places: Any, gpus: Sequence[str]) -> None:
+    number = places.get()
+    if gpus:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
+
+
+def _train(training: DetectorOptions) -> None:
     with contextlib.redirect_stdout(sys.stderr):  # the table alone goes to stdout
-        train_detector(training)
-    return True
+        train_detector(training, Processes(training.start_device(), training.precision))
 
 
 def _check_origin(options: Table1Options, entry: DetectorEntry, base_digest: str) -> None:
@@ -461,8 +593,9 @@ def _check_origin(options: Table1Options, entry: DetectorEntry, base_digest: str
     recorded = read_json(entry.folder / "detector.json").get("training", {})
     wanted: dict[str, object] = {"fingerprint": base_digest}
     if not options.missing.no_train:
-        keys = ("steps", "batch", "lr", "head_lr", "final_rate", "answer_loss", "look_weight")
+        keys = ("steps", "batch", "lr", "head_lr", "final_rate", "loss", "look_weight")
         wanted |= {key: getattr(options.missing, key) for key in (*keys, "base_dtype")}
+        wanted["world"] = options.world
     other = [key for key, value in wanted.items() if key in recorded and recorded[key] != value]
     if other:
         names = ", ".join(other).replace("fingerprint", "base")

@@ -29,7 +29,13 @@ from clue_ros.lab.data.it2p import It2pImage, Point, load_it2p, nearest
 from clue_ros.lab.data.it2p_boxes import block_boxes
 from clue_ros.lab.evaluation.dialogue_curves import curve
 from clue_ros.lab.evaluation.it2p import NEAR_PX, choose, require_it2p
-from clue_ros.lab.evaluation.options import RecordsOptions, RequestOptions, WeightsOptions, note
+from clue_ros.lab.evaluation.options import (
+    RecordsOptions,
+    RequestOptions,
+    WeightsOptions,
+    measured,
+    note,
+)
 from clue_ros.lab.evaluation.tabletop import load_scenes
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.questions import ask
@@ -436,5 +442,10 @@ def run(args: argparse.Namespace) -> int:
     if options.asker:
         result["asker"] = score_questions(clue, dialogues, axes=options.data != "invig")
     options.output.write_records(map(asdict, guesses))
-    options.output.show(result, lambda markdown: as_table(result, markdown=markdown))
+    options.output.show(
+        result,
+        lambda markdown: as_table(result, markdown=markdown),
+        measured(clue),
+        options.seed,
+    )
     return 0

@@ -323,7 +323,7 @@ class TabletopOptions(RequestOptions):
     """The options of ``clue eval tabletop``."""
 
     world: str = option(DEFAULT_WORLD, "simulated world", choices=tuple(WORLDS))
-    data: Path = option(DEFAULT_FOLDER, "folder of simulated scenes", metavar="DIR")
+    tabletop: Path = option(DEFAULT_FOLDER, "folder of simulated scenes", metavar="DIR")
     split: str = option("test", "split of the scenes", choices=SPLITS)
     scenes: int = option(400, "largest number of scenes", type=at_least(1))
     worst: Path | None = option(
@@ -343,10 +343,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run ``clue eval tabletop``; the exit status."""
     options = read_options(TabletopOptions, args)
-    scenes = load_scenes(options.data, options.split, options.scenes, options.world)
+    scenes = load_scenes(options.tabletop, options.split, options.scenes, options.world)
     amount = {"per_image": options.per_image, "seed": options.seed}
     options.dialogues.evaluate(
         tabletop_samples(scenes, options.world, **amount),
         breakdown=lambda report, samples: break_down(report, samples, options.worst),
+        seed=options.seed,
     )
     return 0

@@ -42,7 +42,7 @@ from clue_ros.errors import ClueError, ModelError
 from clue_ros.grounders import has_checkpoint
 from clue_ros.images import load_image
 from clue_ros.lab.data.picture_selection import read_ids
-from clue_ros.lab.evaluation.options import PolicyOptions, nouns_option, objects_option
+from clue_ros.lab.evaluation.options import RobotOptions, nouns_option, objects_option
 from clue_ros.lab.evaluation.oracle_user import RATIONALITY, OracleUser
 from clue_ros.lab.generation.journal import Journal, write_report
 from clue_ros.lab.generation.machine import (
@@ -147,7 +147,7 @@ class GenerateOptions:
     )
     ray_workers: int = option(1, "with --ray, number of workers", type=at_least(1))
     ray_gpus: float = option(0.0, "with --ray, GPUs of a worker")
-    model: PolicyOptions
+    model: RobotOptions
 
     def __post_init__(self) -> None:
         """Raises ClueError for options that do not fit together."""

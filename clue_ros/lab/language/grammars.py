@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from clue_ros.lab.language.object_grammar import ObjectGrammar
+from clue_ros.lab.language.paper_grammar import PaperGrammar
 from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
 
@@ -20,4 +21,5 @@ def grammar_of(world: str = DEFAULT_WORLD, *, via: bool = False) -> RichGrammar:
 @lru_cache(maxsize=8)  # one object, however the arguments are given
 def _grammar(world: str, via: bool) -> RichGrammar:
     spec = world_spec(world)
-    return (ObjectGrammar if spec.language == "objects" else RichGrammar)(spec, via=via)
+    made = {"rich": RichGrammar, "objects": ObjectGrammar, "paper": PaperGrammar}[spec.language]
+    return made(spec, via=via)

@@ -61,12 +61,13 @@ class Phrasing:
     """How the people of a world put references into words.
 
     nouns: kind -> its nouns. misspellings: word -> misspellings. rate: share of utterances with one
-    of them.
+    of them. requests: templates of requests.
     """
 
     nouns: Mapping[str, tuple[str, ...]]
     misspellings: Mapping[str, tuple[str, ...]]
     rate: float = MISSPELT_RATE
+    requests: tuple[str, ...] = REQUESTS
 
     def noun(self, kind: str | None, rng: Rng) -> str:
         """A noun for a kind; None: for any object."""
@@ -137,7 +138,7 @@ class Phrasing:
     def request(self, reference: Reference, rng: Rng) -> str:
         """A whole request, as it was typed."""
         phrase = self.phrase(reference, rng)
-        return self.typed(pick(rng, REQUESTS).format(phrase), rng)
+        return self.typed(pick(rng, self.requests).format(phrase), rng)
 
     def missing(self, reference: Reference) -> str:
         """An object that is not there, in the fewest words: "a red mug"."""

@@ -4,6 +4,7 @@ clue data tabletop --scenes 20000                            household objects i
 clue data tabletop --meshes DIR                              with your own meshes
 clue data tabletop --world rich-unseen --split test          a world for evaluation only
 clue data tabletop --world table --assets DIR                scanned objects under real light
+clue data tabletop --preset paper                            CLUE's Dataset 1, all splits
 clue data tabletop --contact-sheet FILE.png                  a dozen scenes in one picture
 
 Filament draws the world `table`, and OpenGL where Filament cannot run: --renderer chooses.
@@ -38,6 +39,7 @@ from clue_ros.lab.simulator.table import RENDERERS, TableWorld
 from clue_ros.lab.simulator.user_meshes import read_meshes
 from clue_ros.lab.simulator.worlds import (
     DEFAULT_WORLD,
+    PAPER,
     WORLDS,
     with_assets,
     with_meshes,
@@ -46,6 +48,8 @@ from clue_ros.lab.simulator.worlds import (
 
 DEFAULT_FOLDER = Path("data/tabletop")
 PICTURE_WIDTH = 640  # pixels of a 4:3 picture written as PNG
+SCENES_OF_A_SPLIT = 20000  # rendered unasked
+PAPER_SCENES = 2000  # of the paper's Dataset 1, in all splits
 
 SCENES = 12  # of a contact sheet
 COLUMNS = 3
@@ -61,7 +65,17 @@ class RenderOptions:
     world: str = option(DEFAULT_WORLD, "kind of scenes to render", choices=tuple(WORLDS))
     out: Path = option(DEFAULT_FOLDER, "folder for the shards", metavar="DIR")
     split: str = option("train", "part of the data set to render", choices=shards.SPLITS)
-    scenes: int = option(20000, "number of scenes, rounded up to whole shards", type=at_least(1))
+    scenes: int | None = option(
+        None,
+        f"number of scenes, rounded up to whole shards; default: 20000, of a preset {PAPER_SCENES}",
+        type=at_least(1),
+    )
+    preset: str | None = option(
+        None,
+        f"paper: --scenes scenes of the world {PAPER.name}, 70 %% for train, 15 %% for val and test"
+        " each",
+        choices=(PAPER.name,),
+    )
     seed: int = option(0, "seed of the scenes")
     png: bool = option(False, "write PNG pictures and JSON files instead of shards")
     contact_sheet: Path | None = option(
@@ -137,16 +151,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Render the missing scenes; the exit status. ClueError if nothing can be rendered."""
     options = with_renderer(read_options(RenderOptions, args))
+    if options.preset is not None and (options.png or options.contact_sheet is not None):
+        raise ClueError("--preset renders shards of all splits: give --world for pictures")
     try:
         if options.contact_sheet is not None:
             write_contact_sheet(options, options.contact_sheet)
         elif options.png:
             write_pictures(options)
         else:
-            write_shards(options)
+            for part in parts_of(options):
+                write_shards(part)
     except RuntimeError as error:  # no renderer; the message says what to install
         raise ClueError(str(error)) from error
     return 0
+
+
+def parts_of(options: RenderOptions) -> list[RenderOptions]:
+    """The splits that are rendered: that of the options, or all of a preset."""
+    if options.preset is None:
+        return [options]
+    scenes = options.scenes or PAPER_SCENES
+    counts = {split: max(1, round(scenes * share)) for split, share in shards.SHARES.items()}
+    whole = replace(options, world=options.preset)
+    return [replace(whole, split=split, scenes=count) for split, count in counts.items()]
 
 
 def with_renderer(options: RenderOptions) -> RenderOptions:
@@ -195,7 +222,7 @@ def write_shards(options: RenderOptions) -> None:
             own = "the world's own width" if width is None else f"--width {width}"
             raise ClueError(f"{path}: was drawn in {own}; give that, or another folder with --out")
 
-    wanted = -(-options.scenes // spec.scenes_per_shard)
+    wanted = -(-(options.scenes or SCENES_OF_A_SPLIT) // spec.scenes_per_shard)
     missing = [i for i in range(wanted) if not options.path(i).exists()]
     print(
         f"{options.split}: {wanted} shards wanted, {len(missing)} to make in {options.out}",
@@ -234,7 +261,7 @@ def write_pictures(options: RenderOptions) -> None:
     """
     options.out.mkdir(parents=True, exist_ok=True)
     world = options.open(options.spec()[0], 0, options.width or PICTURE_WIDTH)
-    for i in range(options.scenes):
+    for i in range(options.scenes or SCENES_OF_A_SPLIT):
         scene = world.scene()
         height, width = scene.image.shape[:2]
         truth = [

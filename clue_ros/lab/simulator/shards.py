@@ -31,7 +31,8 @@ from clue_ros.lab.simulator.spec import WorldSpec
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS, world_spec
 from clue_ros.model.loading import replacing
 
-SPLITS: tuple[str, ...] = ("train", "val", "test")
+SHARES = {"train": 0.70, "val": 0.15, "test": 0.15}  # of a data set (section IV-A)
+SPLITS: tuple[str, ...] = tuple(SHARES)
 FIRST_RENDERER = "filament"  # of the world `table`
 JPEG_QUALITY = 95
 Arrays = dict[str, npt.NDArray[Any]]

@@ -175,7 +175,7 @@ class WorldSpec:
     pictures until textures and bodies are rebuilt. min_side: smallest visible side of a box as a
     fraction of the picture. min_fill: smallest fraction of its box that an object covers (worlds
     whose objects do not fall). min_visible: smallest fraction of an object that no other one hides
-    (the others). language: its grammar, "rich" or "objects" (`clue_ros.lab.language.grammars`).
+    (the others). language: its grammar (`clue_ros.lab.language.grammars`).
     settling: for worlds whose objects fall. assets: for the worlds of `table.TableWorld`: what they
     are made of. unseen: whether they take the part of it that training never has. portrait, arms,
     close: shares of their pictures that are higher than wide, that an arm may reach into, and whose

@@ -220,6 +220,9 @@ RICH_UNSEEN = replace(
     settling=Settling(octagon=True, rims=0.0, lens=(0.06, 0.12)),
 )  # fmt: skip
 
+# paper: the scenes of rich, each with look-alikes, and the sentences of CLUE's Dataset 1.
+PAPER = replace(RICH, name="paper", language="paper")
+
 
 # -------------------------------------------------------------------------------------------------
 # table: scanned objects on a real-looking table (`table.TableWorld`), with some of the shapes of
@@ -294,7 +297,7 @@ TABLE = replace(
 
 DEFAULT_WORLD = RICH.name
 WORLDS: dict[str, WorldSpec] = {
-    spec.name: spec for spec in (BLOCKS, RICH, RICH_UNSEEN, TABLE, TABLE_UNSEEN)
+    spec.name: spec for spec in (BLOCKS, RICH, RICH_UNSEEN, PAPER, TABLE, TABLE_UNSEEN)
 }
 
 

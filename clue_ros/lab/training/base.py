@@ -38,7 +38,7 @@ from clue_ros.lab.training.vision import PHOTO_SHARE, batch_tensor, load_teacher
 from clue_ros.model.config import tiny_config
 from clue_ros.model.conv_stem import has_stem
 from clue_ros.model.details import EFFICIENTNET_LITE0_DETAILS
-from clue_ros.model.loading import find_base, find_model, fingerprint
+from clue_ros.model.loading import find_base, find_model, fingerprint, usual_mode
 from clue_ros.model.paligemma import paligemma_class
 from clue_ros.model.prompts import build_processor, build_tokenizer, load_processor
 from clue_ros.model.torch_backbone import load_config, load_model, quietly
@@ -282,6 +282,7 @@ def save_base(model: Any, tokenizer: Any, folder: Path) -> None:
     with quietly():
         model.save_pretrained(folder)
         build_processor(tokenizer, vision.image_size, grid * grid).save_pretrained(folder)
+    usual_mode(*folder.glob("*.safetensors"))
 
 
 def drop_patches(model: Any, source: str, data: TrainingData, seed: int) -> None:

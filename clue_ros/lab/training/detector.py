@@ -3,19 +3,22 @@
 `--variant` names the detector (`model/detector_variants.py`): depth, adapted blocks, conditioning
 word, and a CNN or the decoder's own answer. A CNN's loss is binary cross-entropy on whether the
 sentence names exactly one thing; an AR variant learns to generate its answer among the whole
-vocabulary. The defaults are the paper's recipe. That of the embedded models (`--recipe embedded`)
-has other learning rates, a CNN that is trained on alone (`--head-batches`), and, where object masks
-are known, a map that is taught its objects (`--look-weight`), so that it goes on showing where the
-confusion lies. The threshold (best F1) and the temperature (best log-likelihood) are chosen on
-validation data (`calibrate`).
+vocabulary. `--head` and `--loss` name a head and a loss of one's own, `--data` rows of one's own
+(docs/bring-your-own.md). The defaults are the paper's recipe. That of the embedded models
+(`--recipe embedded`) has other learning rates, a CNN that is trained on alone (`--head-batches`),
+and, where object masks are known, a map that is taught its objects (`--look-weight`), so that it
+goes on showing where the confusion lies. The threshold (best F1) and the temperature (best
+log-likelihood) are chosen on validation data (`calibrate`). Several processes (`accelerate launch`)
+share a step.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,52 +33,81 @@ from tqdm import tqdm
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.metrics import calibration
-from clue_ros.lab.options import add_options, add_recipe, option, read_options
+from clue_ros.lab.options import add_options, add_recipe, at_least, option, read_options
+from clue_ros.lab.simulator.worlds import PAPER as PAPER_WORLD
 from clue_ros.lab.training.adapters import base_name, checkpoint_activations, frozen_base
+from clue_ros.lab.training.datasets import PHOTOS, SIMULATED
 from clue_ros.lab.training.detector_data import (
     DetectorData,
     DetectorDataOptions,
     load_detector_data,
 )
-from clue_ros.lab.training.ivg import cross_entropy_sum
+from clue_ros.lab.training.ivg import cross_entropy_sum, silence
 from clue_ros.lab.training.loop import Group, Parts, TrainingSettings, prefetch, train
-from clue_ros.lab.training.options import EMBEDDED_RECIPE, AdapterOptions, FrozenBaseOptions
+from clue_ros.lab.training.options import (
+    EMBEDDED_RECIPE,
+    AdapterOptions,
+    FrozenBaseOptions,
+    check_shares,
+)
 from clue_ros.lab.training.packing import patch_shares, target_map, training_attention
-from clue_ros.lab.training.parallel import autocast
+from clue_ros.lab.training.parallel import (
+    PRECISIONS,
+    Processes,
+    autocast,
+    start_processes,
+)
 from clue_ros.lab.training.samples import Sample, one_query_each
 from clue_ros.lab.training.stored import stem_features
 from clue_ros.lab.training.vision import batch_tensor
-from clue_ros.model.adapters import Adapters, lora_config
+from clue_ros.model.adapters import DROPOUT, Adapters, lora_config
 from clue_ros.model.attention import min_max
 from clue_ros.model.backbone import DETECTOR
 from clue_ros.model.checkpoint import existing_folder
-from clue_ros.model.detector import SETTINGS_FILE, DetectorSettings, load_settings
+from clue_ros.model.detector import (
+    SETTINGS_FILE,
+    DetectorSettings,
+    check_trusted,
+    load_settings,
+)
 from clue_ros.model.detector_variants import PAPER, VARIANTS, Variant
 from clue_ros.model.heads import (
-    HEADS,
     AnswerHead,
-    CnnHead,
     Head,
+    MapHead,
+    NewWord,
     Reading,
     detector_loss,
+    head_class,
     load_head,
+    plain_head,
     probability,
     save_head,
 )
-from clue_ros.model.loading import find_base, find_model, fingerprint, replacing
+from clue_ros.model.loading import (
+    find_base,
+    find_model,
+    fingerprint,
+    imported_function,
+    read_json,
+    replacing,
+)
 from clue_ros.model.prompts import Prompts, encode_prompts
 from clue_ros.model.torch_backbone import TorchModel
 
-HEAD_STEPS, HEAD_BATCH, HEAD_LR = 3000, 256, 1e-3  # of the CNN alone
-ANSWER_LOSSES = ("vocabulary", "yes-no")
+HEAD_STEPS, HEAD_BATCH, HEAD_LR = 3000, 256, 1e-3  # of the head alone
+BINARY, VOCABULARY = LOSSES = ("binary", "vocabulary")
+Loss = Callable[[Reading, Tensor], Tensor]
 EMBEDDED = {
     **EMBEDDED_RECIPE,
     "variant": "half-full-detect-cnn",
     "head_lr": 1.4e-3,
     "head_batches": 260,
     "look_weight": 0.15,
-    "answer_loss": ANSWER_LOSSES[1],
+    "loss": BINARY,
 }
+# Its Dataset 1, of `clue data tabletop --preset paper` and IT2P, with the defaults' numbers.
+PAPERS_DATA = {"world": PAPER_WORLD.name, "scenes": 1400, "data": (SIMULATED, PHOTOS)}
 NEIGHBOURS = 5  # hundredths on either side of a threshold, over which F1 is averaged
 _READS = {
     "cnn": "a CNN over the attention map of that block",
@@ -91,19 +123,25 @@ class DetectorRecipe(FrozenBaseOptions):
     batch: int = option(12, "pictures a step, three sentences each")
     lr: float = option(5e-6, "learning rate of the adapter")
     head_lr: float = option(1e-4, "learning rate of the CNN")
+    dropout: float = option(DROPOUT, "dropout of the LoRA")
+    precision: str = option(
+        "auto", "mixed precision; auto is bfloat16 where the device has it", choices=PRECISIONS
+    )
     head_batches: int = option(
         0,
         "batches of maps that the CNN alone is trained on afterwards; 0 for none (the paper)",
     )
+    head_steps: int = option(HEAD_STEPS, "steps of the CNN alone", type=at_least(1))
     look_weight: float = option(
         0.0,
         "weight of the attention loss where objects have masks (not in the paper)",
     )
-    answer_loss: str = option(
-        ANSWER_LOSSES[0],
-        "what the right answer of an AR variant competes with: the whole vocabulary (the paper),"
-        " or the other answer alone",
-        choices=ANSWER_LOSSES,
+    loss: str | None = option(
+        None,
+        f"{BINARY}: cross-entropy of the judgement; {VOCABULARY}: of generating the answer among"
+        " all words; or a function of your own (docs/bring-your-own.md); default, as in the paper:"
+        f" {VOCABULARY} for AR variants, else {BINARY}",
+        metavar=f"{BINARY}|{VOCABULARY}|MODULE:FUNCTION",
     )
 
 
@@ -111,7 +149,21 @@ class DetectorRecipe(FrozenBaseOptions):
 class DetectorOptions(DetectorRecipe, DetectorDataOptions, AdapterOptions):
     """The options of `clue train detector`."""
 
-    variant: str = option(PAPER, "detector to train (Table I)", choices=tuple(VARIANTS))
+    variant: str | None = option(
+        None,
+        f"detector to train (Table I); default: that of --init, else {PAPER}",
+        choices=tuple(VARIANTS),
+    )
+    head: str | None = option(
+        None,
+        "head of your own in place of the variant's (docs/bring-your-own.md)",
+        metavar="MODULE:CLASS",
+    )
+    new_word: bool = option(
+        False,
+        "learn the embedding of the conditioning word too, as of a new token (the paper's"
+        " disambiguate); torch alone runs such a detector",
+    )
     init: Path | None = option(
         None,
         "folder of a detector of this variant to go on from, of this base; default: a new one",
@@ -134,50 +186,69 @@ class DetectorOptions(DetectorRecipe, DetectorDataOptions, AdapterOptions):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_options(parser, DetectorOptions)
-    add_recipe(parser, "embedded", EMBEDDED)
+    add_recipe(parser, paper=PAPERS_DATA, embedded=EMBEDDED)
 
 
 def run(args: argparse.Namespace) -> int:
     """Train adapter A and the head, calibrate, write the detector folder."""
-    train_detector(read_options(DetectorOptions, args))
+    options = read_options(DetectorOptions, args)
+    processes = start_processes(str(options.start_device()), options.precision)
+    train_detector(options, processes)
+    processes.close()
     return 0
 
 
-def train_detector(options: DetectorOptions) -> None:
+def train_detector(options: DetectorOptions, processes: Processes) -> None:
     """Train adapter A and the head, calibrate, write the detector folder."""
-    variant, out = VARIANTS[options.variant], options.folder(DETECTOR)
-    if not 1 <= options.accumulate <= options.batch:
-        raise ClueError(f"--accumulate {options.accumulate}: want 1 to --batch {options.batch}")
-    device, base = options.start_device(), find_base(find_model(options.model))
-    backbone, processor = frozen_base(options, base, device, options.data)
+    options = _with_variant(options)
+    check_shares(options.batch, options.accumulate, processes.count)
+    variant, out = VARIANTS[options.variant or PAPER], options.folder(DETECTOR)
+    head = options.head or variant.head
+    base = find_base(find_model(options.model))
+    backbone, processor = frozen_base(options, base, processes.device, options.data)
     adapters = Adapters(backbone)
-    detector = DetectorSettings(variant.block(backbone.blocks), variant.instruction, variant.head)
-    trainer = DetectorTrainer(backbone, processor, detector, device, options)
+    instruction: str = variant.instruction
+    if options.new_word and UNUSED in processor.tokenizer.get_vocab():
+        instruction = UNUSED  # a token of its own, which nothing else uses
+    detector = DetectorSettings(
+        variant.block(backbone.blocks), instruction, head, new_word=options.new_word
+    )
+    trainer = DetectorTrainer(backbone, processor, detector, processes.device, options, processes)
+    if options.loss == VOCABULARY and not isinstance(trainer.head, AnswerHead):
+        raise ClueError(f"--loss {VOCABULARY} is of AR variants, which answer in words")
+    if options.new_word:
+        trainer.head = new_word(trainer.head, backbone, processor.tokenizer, detector, variant)
     if options.init is not None:
         trainer.head = _go_on_from(options, backbone, adapters, processor.tokenizer)
     else:
-        config = lora_config(variant.adapted(backbone.blocks))
+        config = lora_config(variant.adapted(backbone.blocks), dropout=options.dropout)
         adapters.add(DETECTOR, config)
         config.base_model_name_or_path = base_name(options.model, out)
     adapters.use(DETECTOR, train=True)
     if options.gradient_checkpointing:
         checkpoint_activations(backbone)
     folder = options.run_folder(options.model) / f"{DETECTOR}-{variant.name}"
-    data = load_detector_data(options, processor, variant.instruction, folder / "left_out.txt")
+    # Every process reads the data, one says so.
+    with contextlib.nullcontext() if processes.is_main else silence():
+        report = folder / "left_out.txt" if processes.is_main else None
+        data = load_detector_data(options, processor, instruction, report)
     notes = {
         "fingerprint": fingerprint(base),
         "base_dtype": options.base_dtype,
         "data": sorted(options.data),
         **{name: getattr(options, name) for name in ("head_lr", "look_weight")},
-        **({"answer_loss": options.answer_loss} if variant.head == "ar" else {}),
-        **({"init": str(options.init)} if options.init is not None else {}),
+        **{key: str(value) for key in _IF_GIVEN if (value := getattr(options, key)) is not None},
+        **({"new_word": True} if options.new_word else {}),
+        **({"dropout": options.dropout} if options.dropout != DROPOUT else {}),
         **data.notes(options),
     }
     train_adapter(trainer, adapters, data, notes, folder)
-    head_batches = options.head_batches if variant.head == "cnn" else 0
+    head_batches = options.head_batches if isinstance(plain_head(trainer.head), MapHead) else 0
     if head_batches:
         more = {**notes, "head_batches": head_batches}
-        train_head(trainer, data, more, folder / "head")
+        if processes.is_main:  # it takes a thousandth of the time
+            train_head(trainer, data, more, folder / "head")
+        processes.share_weights(trainer.head.parameters())
     held_out = data.held_out()
     figures = calibrate(detector, {name: trainer.predict(rows) for name, rows in held_out.items()})
     recipe = {
@@ -186,10 +257,48 @@ def train_detector(options: DetectorOptions) -> None:
         "head_batches": head_batches,
         **{name: getattr(options, name) for name in ("steps", "batch", "lr", "final_rate", "seed")},
     }
+    if not processes.is_main:
+        return
     adapters.save(DETECTOR, out)
     save_head(trainer.head, detector, out, variant=variant.name, training=recipe, **figures)
-    write_card(out, variant, recipe, figures)
+    write_card(out, variant, head, recipe, figures)
     print(json.dumps({"out": str(out), "threshold": detector.threshold, **figures}))
+
+
+_IF_GIVEN = ("loss", "head", "init")  # notes of what decides a run
+
+
+def _with_variant(options: DetectorOptions) -> DetectorOptions:
+    """The options with the variant and the head that the folder of `--init` names."""
+    if options.init is None:
+        return options
+    path = existing_folder(options.init, "a detector") / SETTINGS_FILE
+    known = read_json(path)
+    own = known.get("head")
+    check_trusted(str(own), options.head, path)
+    if options.head not in (None, own):
+        raise ClueError(f"{path} has the head {own}: leave out --head {options.head}")
+    variant = options.variant or known.get("variant")
+    if variant not in VARIANTS:
+        raise ClueError(f"{path} names no variant: give it as --variant")
+    return replace(options, variant=variant)
+
+
+UNUSED = "<unused0>"  # in PaliGemma's vocabulary, for new words
+
+
+def new_word(
+    head: Head, backbone: TorchModel, tokenizer: Any, settings: DetectorSettings, variant: Variant
+) -> NewWord:
+    """The head behind a conditioning word that is learned, and starts as the variant's does."""
+    tokens = [
+        tokenizer(word, add_special_tokens=False)["input_ids"]
+        for word in (settings.instruction, variant.instruction)
+    ]
+    with torch.no_grad():
+        pieces = backbone.embed_tokens(torch.tensor(tokens[1], device=backbone.device))
+    start = pieces if len(tokens[0]) == len(pieces) else pieces.mean(0).expand(len(tokens[0]), -1)
+    return NewWord(head, start).to(backbone.device)
 
 
 def _go_on_from(
@@ -198,8 +307,12 @@ def _go_on_from(
     """Load the adapter of `--init`, and return its head. Raises ClueError for another variant."""
     assert options.init is not None
     folder = existing_folder(options.init, "a detector")
-    head = load_head(folder, load_settings(folder, backbone.blocks).head, tokenizer)
-    settings = json.loads((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
+    known = load_settings(folder, backbone.blocks)
+    if known.new_word != options.new_word:
+        said = "has" if known.new_word else "has not"
+        raise ClueError(f"{folder} {said} a learned word: give --new-word as it was trained")
+    head = load_head(folder, known.head, tokenizer, new_word=known.new_word)
+    settings = read_json(folder / SETTINGS_FILE)
     if settings.get("variant") != options.variant:
         raise ClueError(
             f"--init {folder} is a detector of the variant {settings.get('variant')}: give it as"
@@ -225,10 +338,14 @@ class DetectorBatch:
 
 
 def collate(
-    samples: Sequence[Sample], backbone: TorchModel, processor: Any, device: torch.device
+    samples: Sequence[Sample],
+    backbone: TorchModel,
+    processor: Any,
+    device: torch.device,
+    precision: str = "auto",
 ) -> DetectorBatch:
     """One query a sequence, with prompts and features as at inference; one look a picture."""
-    with torch.no_grad(), autocast(device):
+    with torch.no_grad(), autocast(device, precision):
         scenes = [scene for scene, _ in samples]
         features = backbone.look(batch_tensor(scenes, device), stem_features(scenes, device))
     single, rows = one_query_each(samples)
@@ -258,32 +375,42 @@ class DetectorTrainer:
         settings: DetectorSettings,
         device: torch.device,
         options: DetectorOptions,
+        processes: Processes | None = None,
     ) -> None:
         self.backbone, self.processor = backbone, processor
         self.settings, self.device, self.options = settings, device, options
-        self.head = HEADS[settings.head](processor.tokenizer).to(device)
+        self.processes = processes or Processes(device, options.precision)
+        self.head = head_class(settings.head).make(processor.tokenizer).to(device)
+        self._loss = own_loss(options.loss)
 
-    def parts(self, samples: Sequence[Sample]) -> list[Sequence[Sample]]:
-        """A step's pictures in the `--accumulate` parts that are in memory one at a time."""
-        count = min(self.options.accumulate, len(samples))
+    def parts(self, samples: Sequence[Sample], processes: int = 1) -> list[Sequence[Sample]]:
+        """A step's pictures in the parts of all processes, `--accumulate` of each."""
+        count = min(self.options.accumulate * processes, len(samples))
         return [samples[i::count] for i in range(count)]
 
     def collate(self, samples: Sequence[Sample]) -> DetectorBatch:
         """Samples as a batch for this detector."""
-        return collate(samples, self.backbone, self.processor, self.device)
+        precision = self.processes.precision
+        return collate(samples, self.backbone, self.processor, self.device, precision)
 
     def read(self, batch: DetectorBatch) -> Reading:
         """The head's logits and maps of a batch."""
         decoder = self.backbone.model.model.language_model
-        with autocast(self.device), training_attention(decoder):
+        precision = self.processes.precision
+        with autocast(self.device, precision), training_attention(decoder):
             return self.head.read(self.backbone, self.settings.block, batch.features, batch.prompts)
 
     def losses(self, batch: DetectorBatch) -> dict[str, Tensor]:
         """Loss and figures of a batch."""
         reading, figures = self.read(batch), {}
-        if reading.answers is not None and self.options.answer_loss == "vocabulary":
-            assert isinstance(self.head, AnswerHead)
-            decide, said = self.head.generation_loss(reading.answers, batch.ambiguous)
+        if self._loss is not None:
+            decide = checked_loss(self._loss(reading, batch.ambiguous), self.options.loss)
+        elif isinstance(answers := plain_head(self.head), AnswerHead) and self.options.loss in (
+            None,
+            VOCABULARY,
+        ):
+            assert reading.answers is not None
+            decide, said = answers.generation_loss(reading.answers, batch.ambiguous)
             figures["yes_or_no"] = said
         else:
             decide = detector_loss(reading.logits, batch.ambiguous)
@@ -294,8 +421,9 @@ class DetectorTrainer:
         return {"loss": loss, "decide": decide, "look": look, "right": right, **figures}
 
     def step(self, samples: Sequence[Sample]) -> Parts:
-        """The losses of a step in parts, each weighed by its share of the sentences."""
-        parts = self.parts(samples)
+        """The losses of this process's parts, each weighed by its share of a step's sentences."""
+        rank, count = self.processes.rank, self.processes.count
+        parts = self.parts(samples, count)[rank::count]
         total = sum(len(queries) for _, queries in samples)
 
         def losses(part: Sequence[Sample]) -> dict[str, Tensor]:
@@ -319,17 +447,36 @@ class DetectorTrainer:
 
     @torch.no_grad()
     def predict(self, samples: Sequence[Sample]) -> tuple[Tensor, Tensor]:
-        """Logits (n,) and labels (n,) of many samples."""
+        """Logits (n,) and labels (n,) of many samples; every process takes its share."""
         self.backbone.model.eval()
         self.head.eval()
         logits, labels = [], []
         size = max(1, 12 // self.options.accumulate)
-        for i in range(0, len(samples), size):
-            batch = self.collate(samples[i : i + size])
+        mine = samples[self.processes.rank :: self.processes.count]
+        for i in range(0, len(mine), size):
+            batch = self.collate(mine[i : i + size])
             logits.append(self.read(batch).logits.float().cpu())
             labels.append(batch.ambiguous.cpu())
         self.training_mode()
-        return torch.cat(logits), torch.cat(labels)
+        both = [(torch.cat(logits), torch.cat(labels))] if logits else []
+        every = self.processes.gather(both)
+        return torch.cat([found for found, _ in every]), torch.cat([truth for _, truth in every])
+
+
+def own_loss(name: str | None) -> Loss | None:
+    """The loss MODULE:FUNCTION, imported; None for those of `LOSSES`. Raises ClueError."""
+    if name is None or name in LOSSES:
+        return None
+    if ":" not in name:
+        raise ClueError(f"--loss {name}: want {', '.join(LOSSES)} or MODULE:FUNCTION")
+    return imported_function(name)
+
+
+def checked_loss(loss: object, name: str | None) -> Tensor:
+    """A loss of one's own. Raises ClueError for what is no number in a tensor."""
+    if not isinstance(loss, Tensor) or loss.ndim != 0:
+        raise ClueError(f"--loss {name} returned {loss!r:.60}, want a tensor of one number")
+    return loss
 
 
 def train_adapter(
@@ -362,34 +509,35 @@ def train_adapter(
             folder,
             evaluate=evaluate,
             notes=notes,
+            processes=trainer.processes,
         )
 
 
 def train_head(
     trainer: DetectorTrainer, data: DetectorData, notes: Mapping[str, Any], folder: Path
 ) -> None:
-    """Train the CNN alone on maps of the finished adapter: a thousand times cheaper a sample.
+    """Train the head alone on maps of the finished adapter: a thousand times cheaper a sample.
 
     A mirrored map is as ambiguous as the map itself.
     """
     folder.mkdir(parents=True, exist_ok=True)
     maps, labels = cached_maps(trainer, data, notes, folder / "maps.safetensors")
-    seed = trainer.options.seed
-    head = TrainingSettings(HEAD_STEPS, HEAD_BATCH, HEAD_LR, weight_decay=1e-3, seed=seed)
-    cnn = trainer.head
-    assert isinstance(cnn, CnnHead)
+    seed, steps = trainer.options.seed, trainer.options.head_steps
+    settings = TrainingSettings(steps, HEAD_BATCH, HEAD_LR, weight_decay=1e-3, seed=seed)
+    head = plain_head(trainer.head)
 
     def losses(step: int) -> dict[str, Tensor]:
         rng = np.random.default_rng((seed, 13, step))
         rows = torch.from_numpy(rng.integers(len(maps), size=HEAD_BATCH))
         axes = [axis for axis in (1, 2) if rng.uniform() < 0.5]
-        logits = cnn(maps[rows].flip(axes).to(trainer.device))
+        logits = head(maps[rows].flip(axes).to(trainer.device))
         truth = labels[rows].to(trainer.device)
         right = ((logits > 0).float() == truth).float().mean()
         return {"loss": detector_loss(logits, truth), "right": right}
 
-    cnn.train()
-    train(losses, [Group(list(cnn.parameters()))], head, folder, notes=notes)
+    head.train()
+    alone = Processes(trainer.device)  # the first of several does this for all
+    train(losses, [Group(list(head.parameters()))], settings, folder, notes=notes, processes=alone)
 
 
 def cached_maps(
@@ -490,7 +638,11 @@ def calibrate(
 
 
 def write_card(
-    folder: Path, variant: Variant, recipe: Mapping[str, Any], figures: Mapping[str, Any]
+    folder: Path,
+    variant: Variant,
+    head: str,
+    recipe: Mapping[str, Any],
+    figures: Mapping[str, Any],
 ) -> None:
     """Write README.md: the detector, its recipe and its validation figures."""
     which = (
@@ -503,7 +655,7 @@ def write_card(
         "thing in the picture that the sentence names?",
         "",
         f"- depth: {variant.depth}; LoRA in {which}; conditioning word `{variant.instruction}`",
-        f"- read from: {_READS[variant.head]}",
+        f"- read from: {_READS.get(head, f'the head `{head}`, which is code of its author')}",
         "",
         '    Clue.load(MODEL, detector="THIS FOLDER")',
         "",

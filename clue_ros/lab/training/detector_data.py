@@ -16,7 +16,7 @@ import numpy as np
 
 from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueError
-from clue_ros.lab.data.rows import RowsImage, load_rows
+from clue_ros.lab.data.rows import RowsImage, load_rows, own_rows
 from clue_ros.lab.options import option
 from clue_ros.lab.simulator.scene import Scene, SceneObject
 from clue_ros.lab.training.datasets import (
@@ -27,7 +27,7 @@ from clue_ros.lab.training.datasets import (
     tell_problems,
 )
 from clue_ros.lab.training.loop import TrainingSettings
-from clue_ros.lab.training.options import TrainingOptions
+from clue_ros.lab.training.options import TrainingOptions, data_set
 from clue_ros.lab.training.photographs import Fit, Pixels, RandomPhotographs, fit_to, positions
 from clue_ros.lab.training.samples import (
     PER_PICTURE,
@@ -49,9 +49,11 @@ class DetectorDataOptions(TrainingOptions):
 
     data: tuple[str, ...] = option(
         (SIMULATED, PHOTOS),
-        "data sets to train on; default: tabletop it2p",
+        f"data sets to train on: {SIMULATED}, {PHOTOS}, {ROWS}, or rows that a function of your own"
+        " yields (docs/bring-your-own.md); default: tabletop it2p",
         nargs="+",
-        choices=(SIMULATED, PHOTOS, ROWS),
+        type=data_set(SIMULATED, PHOTOS, ROWS),
+        metavar="NAME|MODULE:FUNCTION",
     )
     rows: tuple[Path, ...] = option(
         (), "files of rows: picture, sentence, ambiguous (docs/rows.md)", type=Path, nargs="+"
@@ -154,22 +156,26 @@ class DetectorData:
 
 
 def load_detector_data(
-    options: DetectorDataOptions, processor: Any, instruction: str, report: Path
+    options: DetectorDataOptions, processor: Any, instruction: str, report: Path | None
 ) -> DetectorData:
     """Read the data sets of `--data`; the rows' photographs stay on disk.
 
     report: a file for rows that cannot be used. Raises ClueError that says what is missing.
     """
     scenes = None
-    if sources := {SIMULATED, PHOTOS} & set(options.data):
+    if drawn := {SIMULATED, PHOTOS} & set(options.data):
         size = processor.image_processor.size["height"]
-        scenes = load_training_data(options, size, sources=sources)
-    if ROWS not in options.data:
+        scenes = load_training_data(options, size, sources=drawn)
+    own = [name for name in options.data if ":" in name]
+    if not own and not options.rows:
         return DetectorData(instruction, scenes)
     images: dict[str, RowsImage] = {}
     problems: list[str] = []
-    for file in options.rows:
-        found = load_rows(file)
+    sources = [
+        *((file, load_rows(file)) for file in options.rows),
+        *((n, own_rows(n)) for n in own),
+    ]
+    for file, found in sources:
         problems += found.problems
         for image in found.images:
             if image.id in images:

@@ -11,13 +11,8 @@ The recipe is the paper's; steps and batch sizes, which it does not give, are ou
 from __future__ import annotations
 
 import argparse
-import contextlib
-import hashlib
-import io
-import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,10 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from clue_ros import memory
-from clue_ros.cli import COMMANDS, main
+from clue_ros.cli import COMMANDS
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.invig import index_invig
 from clue_ros.lab.data.it2p import find_it2p
@@ -37,22 +29,22 @@ from clue_ros.lab.published import TABLE_1, TABLE_3
 from clue_ros.lab.report import table
 from clue_ros.lab.simulator.command import DEFAULT_FOLDER
 from clue_ros.lab.simulator.worlds import WORLDS
+from clue_ros.lab.steps import Step, run_steps
 from clue_ros.lab.training.parallel import pick_device
 from clue_ros.lab.training.plan import (
-    FULL_SIZE,
+    FULL_MODEL,
     GB,
-    ModelSizes,
     Workload,
     detector_workload,
     ivg_workload,
-    parts_that_fit,
+    parts_here,
+    sizes_of,
     table_of,
 )
 from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.detector_variants import PAPER, VARIANTS
-from clue_ros.model.loading import find_base, find_model, read_json, replacing, write_json
+from clue_ros.model.loading import find_base, find_model, read_json
 
-FULL_MODEL = "google/paligemma2-3b-mix-448"
 INVIG_HUB = "jxu124/invig"
 DATA_GB = 10  # on the disk: InViG's photographs, simulated scenes, states of the runs
 LARGE = 10**9  # weights from which a CPU is refused
@@ -83,7 +75,7 @@ class FullOptions:
     base_dtype: str = option(
         "bfloat16", "precision of the frozen base", choices=("float32", "bfloat16")
     )
-    processes: int = option(1, "number of GPUs for adapter B", type=at_least(1))
+    processes: int = option(1, "number of GPUs for both adapters", type=at_least(1))
     save_every: int = option(100, "steps between two saved states", type=at_least(1))
     seed: int = option(0, "seed of the training")
     plan: bool = option(False, "print steps, memory and time, and run nothing")
@@ -97,64 +89,6 @@ class FullOptions:
     def photos(self) -> Path | None:
         """IT2P's folder, if there is one."""
         return self.it2p if self.it2p is not None else find_it2p()
-
-
-@dataclass(frozen=True)
-class Step:
-    """A step: `clue` commands, or a function for what is no command of its own.
-
-    words: of each command. saved: the file that takes what the command prints; None: the terminal.
-    """
-
-    name: str
-    title: str
-    words: tuple[tuple[str, ...], ...] = ()
-    saved: Path | None = None
-    work: Callable[[], None] | None = None
-    processes: int = 1
-    every_time: bool = False  # cheap, and true of this machine and this moment only
-
-    @property
-    def lines(self) -> list[str]:
-        """The commands as they can be typed."""
-        return [shlex.join(["clue", *words]) for words in self.words]
-
-    def run(self) -> None:
-        """Do it. Raises ClueError; a command has then said why on stderr."""
-        if self.work is not None:
-            self.work()
-        for words in self.words:
-            self._command(words)
-
-    def _command(self, words: tuple[str, ...]) -> None:
-        print(f"$ {shlex.join(['clue', *words])}", file=sys.stderr)
-        said = io.StringIO()
-        if self.processes > 1:
-            status = subprocess.run([*_launcher(self.processes), *words], check=False).returncode
-        else:
-            with contextlib.redirect_stdout(said):
-                status = main(words)
-        _free_memory()
-        if status != 0:
-            raise ClueError(f"step {self.name} ended with status {status}; run it again to go on")
-        if self.saved is None:
-            print(said.getvalue(), end="")
-        else:
-            self.saved.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(self.saved) as partial_file:
-                partial_file.write_text(said.getvalue(), encoding="utf-8")
-
-
-def _launcher(processes: int) -> list[str]:
-    start = [sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"]
-    start += ["--num_processes", str(processes), "--num_machines", "1", "--dynamo_backend", "no"]
-    return [*start, "--mixed_precision", "bf16", "-m", "clue_ros.cli"]
-
-
-def _free_memory() -> None:
-    memory.trim(everything=True)
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -174,40 +108,8 @@ def run(args: argparse.Namespace) -> int:
 
 def train_full(options: FullOptions) -> None:
     """Run every step that is not finished."""
-    done = _Done(options.runs / "steps.json")
-    for step in steps_of(options, parts=partial(_parts, options)):
-        if done.has(step):
-            print(f"done before: {step.title}", file=sys.stderr)
-            continue
-        print(f"== {step.title}", file=sys.stderr)
-        step.run()
-        done.add(step)
+    run_steps(steps_of(options, parts=partial(_parts, options)), options.runs / "steps.json")
     print(launch_line(options))
-
-
-class _Done:
-    """The finished steps, in RUN/steps.json.
-
-    A step counts as finished if it and all steps before it had the same commands then.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._chain = ""
-        self._digests: dict[str, str] = read_json(path) if path.is_file() else {}
-
-    def has(self, step: Step) -> bool:
-        if step.every_time:
-            return False
-        commands = re.sub(r" --accumulate \d+", "", " ".join(step.lines))  # another card's parts
-        self._chain = hashlib.sha256(f"{self._chain} {step.name} {commands}".encode()).hexdigest()
-        return self._digests.get(step.name) == self._chain
-
-    def add(self, step: Step) -> None:
-        if not step.every_time:
-            self._digests[step.name] = self._chain
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            write_json(self._path, self._digests)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -232,7 +134,12 @@ def steps_of(options: FullOptions, parts: Parts) -> list[Step]:
         ),
         Step("fetch", "fetch model and InViG", work=partial(fetch, options)),
         Step("scenes", "render simulated scenes", tuple(scenes)),
-        Step("detector", "train adapter A", (_train_detector(options, parts),)),
+        Step(
+            "detector",
+            "train adapter A",
+            (_train_detector(options, parts),),
+            processes=options.processes,
+        ),
         Step("ivg", "train adapter B", (_train_ivg(options, parts),), processes=options.processes),
         Step("policy", "fit policy both", (_train_policy(options),)),
         *(
@@ -262,7 +169,7 @@ def _train_detector(options: FullOptions, parts: Parts) -> tuple[str, ...]:
     words = _trained(options, "detector")
     words += ["--variant", options.variant, "--lr", "5e-6", "--head-lr", "1e-4"]
     words += ["--steps", str(steps), "--batch", str(batch)]
-    words += ["--accumulate", str(parts(workloads(options)["adapter A"]))]
+    words += ["--accumulate", _divided(options, parts, "adapter A")]
     if options.rows is not None:
         words += ["--data", "tabletop", "it2p", "rows", "--rows", str(options.rows)]
     return tuple(words)
@@ -272,9 +179,12 @@ def _train_ivg(options: FullOptions, parts: Parts) -> tuple[str, ...]:
     words = _trained(options, "ivg")
     words += ["--data", "invig", "--invig", options.invig, "--lr", "1e-4"]
     words += ["--steps", str(options.ivg_steps), "--batch", str(options.ivg_batch)]
-    # `--accumulate` divides each process's share
-    divided = -(-parts(workloads(options)["adapter B"]) // options.processes)
-    return (*words, "--accumulate", str(divided))
+    return (*words, "--accumulate", _divided(options, parts, "adapter B"))
+
+
+def _divided(options: FullOptions, parts: Parts, adapter: str) -> str:
+    """`--accumulate`, which divides each process's share."""
+    return str(-(-parts(workloads(options)[adapter]) // options.processes))
 
 
 def _train_policy(options: FullOptions) -> tuple[str, ...]:
@@ -292,7 +202,8 @@ def evaluations(options: FullOptions) -> dict[str, tuple[tuple[str, ...], str]]:
         found["it2p"] = words, "IT2P's test photographs"
         alone = [*words, "--policy", "detector"]
         found["it2p-detector"] = alone, "IT2P's test photographs, detector alone"
-    words = ["eval", "tabletop", "--world", options.world, "--data", str(options.tabletop)]
+    words = ["eval", "tabletop", "--world", options.world]
+    words += ["--tabletop", str(options.tabletop)]
     words += ["--scenes", str(options.test_scenes)]
     found["tabletop"] = words, f"simulated test scenes ({options.world})"
     words = ["eval", "ivg", "--data", "invig", "--source", options.invig]
@@ -311,7 +222,7 @@ def _result(options: FullOptions, name: str) -> Path:
 
 def check_machine(options: FullOptions) -> None:
     """Raises ClueError for what would end a later step: no GPU, too little memory or disk."""
-    sizes = sizes_of(options)
+    sizes = sizes_of(options.model)
     device = pick_device(options.device)
     if device.type != "cuda" and sizes.parameters > LARGE:
         raise ClueError(
@@ -339,33 +250,19 @@ def fetch(options: FullOptions) -> None:
     print(f"{len(found.samples)} training dialogues of InViG", file=sys.stderr)
 
 
-def sizes_of(options: FullOptions) -> ModelSizes:
-    """The base's sizes; those of the paper's model are known without its files."""
-    if options.model.partition("@")[0] == FULL_MODEL:
-        return FULL_SIZE
-    from clue_ros.model.torch_backbone import load_config
-
-    return ModelSizes.of(load_config(find_base(find_model(options.model))))
-
-
 def workloads(options: FullOptions) -> dict[str, Workload]:
     """What the steps of both adapters compute."""
-    sizes, variant = sizes_of(options), VARIANTS[options.variant]
-    adapted = len(variant.adapted(sizes.layers))
+    sizes, variant = sizes_of(options.model), VARIANTS[options.variant]
     pictures, steps = options.detector_batch, options.detector_steps
     return {
-        "adapter A": detector_workload(sizes, adapted=adapted, pictures=pictures, steps=steps),
+        "adapter A": detector_workload(sizes, variant, pictures=pictures, steps=steps),
         "adapter B": ivg_workload(sizes, pictures=options.ivg_batch, steps=options.ivg_steps),
     }
 
 
 def _parts(options: FullOptions, work: Workload) -> int:
     """The parts of a step that fit this machine's GPU; 1 on a CPU."""
-    device = pick_device(options.device)
-    if device.type != "cuda":
-        return 1
-    card = torch.cuda.get_device_properties(device).total_memory
-    return parts_that_fit(sizes_of(options), work, card, 4 if "32" in options.base_dtype else 2)
+    return parts_here(options.device, sizes_of(options.model), work, options.base_dtype)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -378,7 +275,7 @@ def plan_text(options: FullOptions) -> str:
     for number, step in enumerate(steps_of(options, parts=lambda _work: 1), start=1):
         lines.append(f"{number}. {step.title}")
         lines += [f"   {line}" for line in step.lines]
-    sizes = sizes_of(options)
+    sizes = sizes_of(options.model)
     header, *rows = table_of(sizes, workloads(options))
     lines += [
         "",
@@ -452,7 +349,7 @@ def _figures(result: Mapping[str, Any]) -> str:
         result = result["detectors"][0]["seeds"][0]
     rows: list[list[str]] = []
     for group, figures in result.items():
-        if isinstance(figures, Mapping):
+        if isinstance(figures, Mapping) and group != "made_by":
             plain = {k: v for k, v in figures.items() if isinstance(v, int | float)}
             if plain:
                 rows.append([group, _words(plain)])

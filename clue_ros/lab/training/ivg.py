@@ -27,19 +27,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from clue_ros.errors import ClueError
 from clue_ros.lab.language.references import MAX_BOXES
 from clue_ros.lab.options import add_options, add_recipe, option, read_options
 from clue_ros.lab.training.adapters import base_name, checkpoint_activations, frozen_base
 from clue_ros.lab.training.ivg_data import (
     CLARIFY,
-    DIALOGUES,
     IvgDataOptions,
     Slot,
     load_ivg_data,
 )
 from clue_ros.lab.training.loop import Group, PartLosses, Parts, TrainingSettings, prefetch, train
-from clue_ros.lab.training.options import EMBEDDED_RECIPE, AdapterOptions
+from clue_ros.lab.training.options import EMBEDDED_RECIPE, AdapterOptions, check_shares
 from clue_ros.lab.training.packing import Packed, PackedDecoder, pointer_maps, query_maps
 from clue_ros.lab.training.parallel import PRECISIONS, Processes, start_processes
 from clue_ros.lab.training.samples import Change, Sample, one_query_each, unchanged
@@ -335,15 +333,6 @@ class IvgOptions(IvgDataOptions, AdapterOptions):
             save_every=self.save_every,
         )
 
-    def check_shares(self, processes: int) -> None:
-        """Raises ClueError if a step has fewer pictures than parts."""
-        parts = processes * self.accumulate
-        if self.accumulate < 1 or self.batch < parts:
-            raise ClueError(
-                f"--batch {self.batch} cannot be shared by {processes} processes with"
-                f" --accumulate {self.accumulate}: want at least {parts} pictures a step"
-            )
-
 
 class IvgTrainer:
     """Steps of adapter B, in parts, on this process's share of the pictures."""
@@ -438,7 +427,7 @@ class IvgTrainer:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_options(parser, IvgOptions)
-    add_recipe(parser, "embedded", EMBEDDED)
+    add_recipe(parser, embedded=EMBEDDED)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -495,7 +484,7 @@ def train_ivg(
     options: IvgOptions, processes: Processes, learner: DialogueAdapter = ADAPTER_B
 ) -> None:
     """Train adapter B, or another one that learns dialogues, and write its folder."""
-    options.check_shares(processes.count)
+    check_shares(options.batch, options.accumulate, processes.count)
     name, out = learner.name, options.folder(learner.name)
     base = find_base(find_model(options.model))
     backbone, processor = frozen_base(options, base, processes.device, options.data)
@@ -509,7 +498,7 @@ def train_ivg(
     )
     folder = options.run_folder(options.model) / name
     # Every process reads the data, one says so.
-    with contextlib.nullcontext() if processes.is_main else _silence():
+    with contextlib.nullcontext() if processes.is_main else silence():
         report = folder / "left_out.txt" if processes.is_main else None
         data = load_ivg_data(
             options, processor, report, learner.instruction, learner.change(options)
@@ -533,7 +522,7 @@ def train_ivg(
     notes |= learner.notes(options)
     if options.init is not None:
         notes["init"] = str(options.init)
-    if DIALOGUES & set(options.data):
+    if data.dialogues is not None:
         notes |= {"pairs": options.pairs, "invig_share": data.dialogue_share}
         notes |= {"invig_language": options.invig_language}
     held_out = data.held_out()
@@ -587,5 +576,6 @@ def _first_adapter(options: IvgOptions, backbone: TorchModel, name: str, out: Pa
     return adapters
 
 
-def _silence() -> contextlib.redirect_stderr[io.StringIO]:
+def silence() -> contextlib.redirect_stderr[io.StringIO]:
+    """What is written to stderr goes nowhere."""
     return contextlib.redirect_stderr(io.StringIO())

@@ -37,7 +37,7 @@ from clue_ros.lab.training.datasets import (
     tell_problems,
 )
 from clue_ros.lab.training.loop import TrainingSettings
-from clue_ros.lab.training.options import GroundingOptions, TrainingOptions
+from clue_ros.lab.training.options import GroundingOptions, TrainingOptions, data_set
 from clue_ros.lab.training.photographs import Fit, RandomPhotographs, fit_to, positions
 from clue_ros.lab.training.samples import (
     PER_PICTURE,
@@ -48,6 +48,7 @@ from clue_ros.lab.training.samples import (
     held_out_adapter_samples,
     unchanged,
 )
+from clue_ros.model.loading import imported_function
 from clue_ros.model.location_tokens import encode_box
 from clue_ros.model.oracle import ANSWER, DESCRIBE, instruction_for
 
@@ -68,9 +69,12 @@ class IvgDataOptions(GroundingOptions):
 
     data: tuple[str, ...] = option(
         (SIMULATED, PHOTOS),
-        "data sets to train on; default: tabletop it2p",
+        f"data sets to train on: {SIMULATED}, {PHOTOS}, {INVIG}, {GUESSWHAT}, {EPISODES}, or"
+        " dialogues that a function of your own yields (docs/bring-your-own.md); default: tabletop"
+        " it2p",
         nargs="+",
-        choices=(SIMULATED, PHOTOS, INVIG, GUESSWHAT, EPISODES),
+        type=data_set(SIMULATED, PHOTOS, INVIG, GUESSWHAT, EPISODES),
+        metavar="NAME|MODULE:FUNCTION",
     )
     invig: str | None = option(None, "InViG: a folder, a file or a hub id")
     guesswhat: str | None = option(
@@ -190,10 +194,13 @@ def load_ivg_data(
         said = oracle_queries(sample) if instruction == ANSWER else dialogue_queries(sample)
         return [query for before in said if (query := change(before)) is not None]
 
-    for name in sorted(DIALOGUES & set(options.data)):
+    mine = {name for name in options.data if ":" in name}
+    for name in sorted(DIALOGUES & set(options.data) | mine):
         samples: Sequence[InvigSample]
         kept: Sequence[InvigSample]
-        if name == EPISODES:
+        if name in mine:
+            samples, kept = _one_in_fifty(own_dialogues(name))
+        elif name == EPISODES:
             samples, kept = split_episodes(options.episodes, report, unreviewed=options.unreviewed)
         elif name == GUESSWHAT:
             games = STATUSES if options.games == "all" else STATUSES[:1]
@@ -297,6 +304,22 @@ def load_splits(
         if not kept.all():
             samples, fresh = samples.select(~kept), samples.select(kept)
     return samples, fresh[:HELD_OUT]
+
+
+def own_dialogues(name: str) -> list[InvigSample]:
+    """The dialogues that a function of the user's own, MODULE:FUNCTION, returns or yields.
+
+    Raises ClueError for a function that fails, and for what is no `InvigSample`.
+    """
+    try:
+        samples = list(imported_function(name)())
+    except ClueError:
+        raise
+    except Exception as error:  # whatever that code raises
+        raise ClueError(f"{name} failed: {type(error).__name__}: {error}") from error
+    if not samples or not all(isinstance(sample, InvigSample) for sample in samples):
+        raise ClueError(f"{name}: want clue_ros.lab.data.invig.InvigSample objects, at least one")
+    return samples
 
 
 def split_episodes(

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.references import MAX_BOXES
-from clue_ros.lab.options import add_options, add_recipe, option
+from clue_ros.lab.options import add_options, add_recipe, at_least, option
 from clue_ros.lab.training import detector, ivg
 from clue_ros.lab.training.detector import DetectorOptions, DetectorTrainer, calibrate, train_head
 from clue_ros.lab.training.detector_data import DetectorData
@@ -57,6 +57,7 @@ class JointOptions(IvgOptions):
     head_batches: int = option(
         0, "batches of maps that the CNN alone is trained on afterwards; 0 for none"
     )
+    head_steps: int = option(detector.HEAD_STEPS, "steps of the CNN alone", type=at_least(1))
 
     def __post_init__(self) -> None:
         """Raises ClueError for options that cannot work."""
@@ -128,7 +129,8 @@ def _finish(
 ) -> dict[str, Any]:
     """Train the CNN on alone, and choose temperature and threshold; notes for the settings."""
     settings = DetectorSettings(trainer.decoder.block, CLARIFY)
-    shared = {field.name for field in fields(DetectorOptions)} - {"variant", "init", "data"}
+    other = {"variant", "head", "loss", "init", "data"}
+    shared = {field.name for field in fields(DetectorOptions)} - other
     given = {name: getattr(options, name) for name in shared if hasattr(options, name)}
     judge = DetectorTrainer(
         backbone, processor, settings, trainer.decoder.device, DetectorOptions(**given)
@@ -163,7 +165,7 @@ def _notes(options: JointOptions) -> dict[str, Any]:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's options."""
     add_options(parser, JointOptions)
-    add_recipe(parser, "embedded", EMBEDDED)
+    add_recipe(parser, embedded=EMBEDDED)
 
 
 def run(args: argparse.Namespace) -> int:

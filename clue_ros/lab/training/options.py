@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,6 +144,29 @@ class LearnerOptions(RunOptions, BaseOptions):
     def folder(self, part: str) -> Path:
         """The adapter's folder. Raises ClueError if the options do not name it."""
         return named_folder(self.model, part) if self.out is None else self.out
+
+
+def data_set(*names: str) -> Callable[[str], str]:
+    """Argparse type of a data set: one of these names, or MODULE:FUNCTION."""
+
+    def known(text: str) -> str:
+        if text in names or re.fullmatch(r"[\w.]+:\w+", text):
+            return text
+        raise argparse.ArgumentTypeError(
+            f"invalid choice: {text!r} (choose from {', '.join(names)}, or MODULE:FUNCTION)"
+        )
+
+    return known
+
+
+def check_shares(batch: int, accumulate: int, processes: int) -> None:
+    """Raises ClueError if a step has fewer pictures than parts."""
+    parts = processes * accumulate
+    if accumulate < 1 or batch < parts:
+        raise ClueError(
+            f"--batch {batch} cannot be shared by {processes} processes with"
+            f" --accumulate {accumulate}: want at least {parts} pictures a step"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

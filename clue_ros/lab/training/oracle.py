@@ -83,7 +83,7 @@ THE_PERSON = DialogueAdapter(ORACLE, ANSWER, _save, _check, notes=_notes, change
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `clue train oracle`: those of `clue train ivg`, and `--sees`."""
     add_options(parser, OracleOptions)
-    add_recipe(parser, "embedded", EMBEDDED)
+    add_recipe(parser, embedded=EMBEDDED)
 
 
 def run(args: argparse.Namespace) -> int:

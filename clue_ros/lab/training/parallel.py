@@ -91,6 +91,15 @@ class Processes:
 
         return broadcast_object_list([content])[0]
 
+    def gather(self, rows: list[Any]) -> list[Any]:
+        """The rows of all processes, in every process, those of the first one first."""
+        if self.count == 1:
+            return rows
+        from accelerate.utils import gather_object
+
+        found: list[Any] = gather_object(rows)
+        return found
+
     @torch.no_grad()
     def share_weights(self, parameters: Iterable[nn.Parameter]) -> None:
         """Give every process the first one's weights."""

@@ -10,8 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from clue_ros.errors import ClueError
-from clue_ros.model.config import half_depth_block
+from clue_ros.lab.training.parallel import pick_device
+from clue_ros.model.detector_variants import Variant
+from clue_ros.model.loading import find_base, find_model
 
 GB = 1e9
 RESERVE = 2.0 * GB  # CUDA's context, workspaces, fragments
@@ -103,7 +107,7 @@ class ModelSizes:
         return blocks * rank * sum(a + b for a, b in self.projections)
 
 
-# google/paligemma2-3b-mix-448
+FULL_MODEL = "google/paligemma2-3b-mix-448"
 FULL_SIZE = ModelSizes(1024, 1152, 4304, 27, 14, 2304, 9216, 26, 8, 4, 256, 257216)
 
 
@@ -126,10 +130,13 @@ class Workload:
     steps: int
 
 
-def detector_workload(sizes: ModelSizes, *, adapted: int, pictures: int, steps: int) -> Workload:
-    """Adapter A at half depth: three sentences a picture, no suffix."""
-    run = half_depth_block(sizes.layers) + 1
-    return Workload(pictures, 3, 24, 0, run, adapted, 16, steps)
+def detector_workload(
+    sizes: ModelSizes, variant: Variant, *, pictures: int, steps: int
+) -> Workload:
+    """Adapter A of a variant: three sentences a picture; an AR detector answers with a token."""
+    adapted = variant.adapted(sizes.layers)
+    answer = 1 if variant.head == "ar" else 0
+    return Workload(pictures, 3, 24, answer, adapted.stop, len(adapted), 16, steps)
 
 
 def ivg_workload(sizes: ModelSizes, *, pictures: int, steps: int) -> Workload:
@@ -166,6 +173,24 @@ def parts_that_fit(sizes: ModelSizes, work: Workload, card: float, base_bytes: i
     raise ClueError(
         f"a step needs {need:.1f} GB for a single picture, the card has {card / GB:.0f} GB"
     )
+
+
+def sizes_of(model: str) -> ModelSizes:
+    """A base's sizes; those of the paper's model are known without its files."""
+    if model.partition("@")[0] == FULL_MODEL:
+        return FULL_SIZE
+    from clue_ros.model.torch_backbone import load_config
+
+    return ModelSizes.of(load_config(find_base(find_model(model))))
+
+
+def parts_here(device: str, sizes: ModelSizes, work: Workload, base_dtype: str) -> int:
+    """The parts of a step that fit this machine's GPU; 1 on a CPU."""
+    place = pick_device(device)
+    if place.type != "cuda":
+        return 1
+    card = torch.cuda.get_device_properties(place).total_memory
+    return parts_that_fit(sizes, work, card, 4 if "32" in base_dtype else 2)
 
 
 def step_flops(sizes: ModelSizes, work: Workload) -> float:

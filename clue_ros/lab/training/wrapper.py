@@ -40,7 +40,7 @@ from clue_ros.lab.training.wrapper_data import (
     right_answers,
     without_long_prompts,
 )
-from clue_ros.model.loading import name_and_revision
+from clue_ros.model.loading import name_and_revision, usual_mode
 from clue_ros.wrapper.deciding import ambiguity_of
 from clue_ros.wrapper.language_model import (
     MAX_PROMPT,
@@ -120,7 +120,7 @@ class WrapperTrainingOptions(ReferringOptions):
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``clue train wrapper``."""
     add_options(parser, WrapperTrainingOptions)
-    add_recipe(parser, "small", SMALL_RECIPE)
+    add_recipe(parser, small=SMALL_RECIPE)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -407,6 +407,7 @@ def write_adapter(
         config.base_model_name_or_path = str(Path(name).resolve()) if here else name
         config.revision = revision
     model.model.save_pretrained(str(options.out), save_embedding_layers=False)
+    usual_mode(*options.out.glob("*.safetensors"))
     settings = options.prompt
     if threshold is not None:
         settings = WrapperSettings(**{**asdict(settings), "threshold": threshold})
