@@ -54,7 +54,7 @@ from clue_ros.wrapper.prompt import (
 
 SERVERS = "CLUE_SERVERS"  # environment variable: hosts that may be asked beside this machine
 SECONDS = 60.0  # that an answer may take
-LISTING_SECONDS = 5.0  # that the list of models may take
+LISTING_SECONDS = 20.0  # that the list of models may take
 MOST_BYTES = 1 << 22  # of an answer
 TOP = 20  # tokens whose log-probabilities are asked for: the most that the API gives
 # Text that a tokenizer could take for a token of its own: the server parses its chat template's.
@@ -153,7 +153,7 @@ def _exchange(
         connection.request(method, address.path + path, data, {"Content-Type": "application/json"})
         response = connection.getresponse()
         status, content = response.status, response.read(MOST_BYTES + 1)
-        if timer.finished.is_set():
+        if time.monotonic() >= late:  # what was read before the timer hung up is not all
             raise TimeoutError
     except (OSError, HTTPException) as error:
         if isinstance(error, TimeoutError) or time.monotonic() >= late:

@@ -550,7 +550,7 @@ def test_the_command_with_a_model_an_oracle_and_a_language_model(
     assert len(load_invig(tmp_path / "out").samples) == told["dialogues"]
     (file,) = (tmp_path / "out").glob("train*.jsonl")
     rows = map(json.loads, file.read_text().splitlines())
-    assert all("You are a " in ref["persona"] for row in rows for ref in row["ref_list"])
+    assert all("Talk as " in ref["persona"] for row in rows for ref in row["ref_list"])
     for more, reason in (
         ([str(photographs)], "photographs need --oracle"),
         ([str(photographs), f"tabletop:{tmp_path}"], "one command for each"),

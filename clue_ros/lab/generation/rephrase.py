@@ -27,7 +27,7 @@ PROMPT = (
     "Write this sentence in other words. Keep every object, color, place and number, keep yes and"
     " no, and be as short as the sentence. Answer with the new sentence alone.\n{}"
 )
-PERSONA = "You are a {personality} {vocation}, {proficiency}. "
+PERSONA = "Talk as this person does: {personality}, {vocation}, {proficiency}. "
 DEFAULT_PERSONAS = Path(__file__).with_name("personas.json")
 _KINDS = [kind for world in ("rich", "blocks") for kind in world_spec(world).kinds]
 _NO_WORDS = (
