@@ -31,7 +31,7 @@ class PaperGrammar(RichGrammar):
     def dialogue(
         self, objects: Objects, rng: Rng, want: str | None = None, *, balanced: bool = True
     ) -> list[DialogueState]:
-        """The request alone, clear or ambiguous alike often; [] where the scene has none."""
+        """The request alone, clear or ambiguous, wanted equally often; [] where there is none."""
         want = want or ("clear", "ambiguous")[int(rng.integers(2))]
         return super().dialogue(objects, rng, want, balanced=balanced)[:1]
 
