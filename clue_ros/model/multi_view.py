@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 AGREEING = 0.4  # IoU of two boxes that are of the same thing
 SETTLED = 0.8
 """IoU of the first two views' boxes from which on no further view is needed. Chosen on simulated
-validation scenes: as many boxes are right as with all views (docs/performance.md)."""
+validation scenes: as many boxes are right as with all views (docs/backbones.md)."""
 WINDOWS: tuple[tuple[float, float, float, float], ...] = (
     (0.0, 0.0, 1.0, 1.0),
     (0.055, 0.055, 0.945, 0.945),

@@ -28,7 +28,7 @@ from clue_ros.errors import ModelError
 from clue_ros.model.box_head import BoxMap, candidates, overlaps
 from clue_ros.model.loading import is_number, read_settings
 
-# Chosen on five photographs (docs/training.md) and on simulated validation scenes.
+# Chosen on five photographs (docs/training-details.md) and on simulated validation scenes.
 QUALITY, SHARE = 1.0, 2.0  # weights of the head's score and of the map's share in a box
 SAID = 1.0  # what a box of the decoder's own is worth more
 RATED = 6  # candidates that the decoder rates; more change nothing on photographs

@@ -24,7 +24,8 @@ from clue_ros.nodes.topics import Input
 
 RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
 FIXED = {"reliable": RELIABLE, "best_effort": BEST_EFFORT}
-POLLED_DEPTH = 3  # a queue of one is empty while an image arrives in fragments (docs/results.md)
+# A queue of one is empty while an image arrives in fragments (docs/results-robot.md).
+POLLED_DEPTH = 3
 UNSET = "system_default"  # of the QoS override: the parameter image_reliability counts
 OVERRIDES = QoSOverridingOptions(
     (QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.DURABILITY)

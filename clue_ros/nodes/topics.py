@@ -32,7 +32,7 @@ EVENTS = QoSProfile(depth=10)
 LATEST = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 # Sensor data: best effort, depth 5. A subscription to a camera is reliable where its publishers are
 # (camera_subscription.py). Of images that come in fragments, depth 1 loses more than depth 5 on a
-# busy machine (docs/results.md).
+# busy machine (docs/results-robot.md).
 SENSOR = QoSProfile(depth=5, reliability=ReliabilityPolicy.BEST_EFFORT)
 # As tf2_ros subscribes: its publishers are many, and the fixed transforms are sent once.
 MOVING = QoSProfile(depth=100)

@@ -7,8 +7,8 @@ that of the embedded models (`--recipe embedded`) the attention is taught the ob
 neighbouring bin is nearly right (`--location-sigma`), and all suffix tokens of a batch weigh the
 same (`--average token`).
 
-One process, or several with `accelerate launch` (config/accelerate/, docs/training.md): `--batch`
-is the whole step's, each process takes its share of it, and the loss is the same.
+One process, or several with `accelerate launch` (config/accelerate/, docs/training-machines.md):
+`--batch` is the whole step's, each process takes its share of it, and the loss is the same.
 """
 
 from __future__ import annotations

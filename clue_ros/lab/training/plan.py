@@ -1,8 +1,8 @@
 """Memory and time of training the adapters, by arithmetic from a model's sizes.
 
 Nothing here was measured on a GPU. Each number follows from parameters, the LoRA, and activations
-with gradient checkpointing; docs/full-size.md has the formulas. `clue train full --plan` prints
-them, and `clue train full` divides a step into parts so that it fits the card.
+with gradient checkpointing; docs/full-size-memory.md has the formulas. `clue train full --plan`
+prints them, and `clue train full` divides a step into parts so that it fits the card.
 """
 
 from __future__ import annotations
