@@ -52,11 +52,13 @@ def run(
 
 
 def understood(words: list[str]) -> argparse.Namespace:
-    """What the real command makes of a call; a wrong option ends the test."""
+    """What the real command makes of a call and its recipe; a wrong option ends the test."""
     command = cast("dict[str, Command]", COMMANDS[words[0]])[words[1]]
     parser = argparse.ArgumentParser(exit_on_error=False)
     importlib.import_module(command.module).add_arguments(parser)
-    return parser.parse_args(words[2:])
+    given = vars(parser.parse_args(words[2:]))
+    recipe = given.pop("recipe_values", {})
+    return argparse.Namespace(**{"split": "train", **recipe, **given})
 
 
 def parts(calls: list[list[str]]) -> list[str]:

@@ -311,9 +311,12 @@ def test_the_command_draws_own_meshes_and_does_not_mix_them(
     assert "made with other meshes" in capsys.readouterr().err
 
 
-def test_a_preset_makes_all_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_preset_makes_all_splits(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], unseen_scenes: list[Scene]
+) -> None:
     for split in shards.SPLITS:
-        shards.write_shard(shards.shard_path(tmp_path, split, 0, 0, "paper"), [], "paper")
+        path = shards.shard_path(tmp_path, split, 0, 0, "paper")
+        shards.write_shard(path, unseen_scenes[:1], "paper")
     command = ["data", "tabletop", "--preset", "paper", "--out", str(tmp_path)]
     assert cli.main([*command, "--scenes", "100"]) == 0
     said = capsys.readouterr().err

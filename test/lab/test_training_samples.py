@@ -397,7 +397,7 @@ def test_collate_keeps_sentences_with_their_pictures(
     data: TrainingData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        detector, "autocast", lambda device: torch.autocast(device.type, enabled=False)
+        detector, "autocast", lambda device, _: torch.autocast(device.type, enabled=False)
     )
     folder = write_random_model(tmp_path, vocabulary())
     backbone, processor = load_model(folder), load_processor(folder)
