@@ -20,7 +20,12 @@ import numpy as np
 
 from clue_ros.dialogue.types import MAX_QUESTIONS
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.options import ModelOptions, RecordsOptions, RequestOptions
+from clue_ros.lab.evaluation.options import (
+    ModelOptions,
+    RecordsOptions,
+    RequestOptions,
+    measured_checkpoint,
+)
 from clue_ros.lab.evaluation.tabletop import load_scenes
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.metrics import rounded
@@ -132,11 +137,6 @@ def run(args: argparse.Namespace) -> int:
         cells = {k: v for k, v in found.items() if k != "n"} | found["n"]
         return table(["", *cells], [["", *cells.values()]], markdown=markdown)
 
-    made = {
-        "model": options.model.model,
-        "sha256": parts.digest,
-        "dtype": parts.backbone.dtype,
-        "device": parts.backbone.device,
-    }
+    made = measured_checkpoint(options.model.model, parts)
     options.output.show(found, text, made, options.seed)
     return 0

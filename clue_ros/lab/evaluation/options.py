@@ -19,6 +19,7 @@ from clue_ros.model.quantization import QUANTIZATIONS
 
 if TYPE_CHECKING:
     from clue_ros.engine import Clue
+    from clue_ros.model.checkpoint import Checkpoint
 
 
 def objects_option(use: str, default: str) -> Any:
@@ -153,12 +154,24 @@ def measured(grounder: Any) -> dict[str, Any]:
 
     sha256: of the files of a PaliGemma 2 and its adapters; None for a wrapper, which has many.
     """
-    known = has_checkpoint(grounder)
+    if has_checkpoint(grounder):
+        return measured_checkpoint(grounder.model_name, grounder.checkpoint)
     return {
         "model": grounder.model_name,
-        "sha256": grounder.checkpoint.digest if known else None,
+        "sha256": None,
         "dtype": grounder.dtype,
         "device": grounder.device,
+    }
+
+
+def measured_checkpoint(name: str, checkpoint: Checkpoint) -> dict[str, Any]:
+    """`measured` of a checkpoint that is used without an engine; name: as it was named."""
+    backbone = checkpoint.backbone
+    return {
+        "model": name,
+        "sha256": checkpoint.digest,
+        "dtype": backbone.dtype,
+        "device": backbone.device,
     }
 
 
