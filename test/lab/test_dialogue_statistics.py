@@ -87,7 +87,6 @@ def scenes(tmp_path: Path) -> Path:
 def test_all_layouts_and_simulated_scenes_have_plots(
     tmp_path: Path, scenes: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("wordcloud", reason="the extra lab of before has no wordcloud")
     out = tmp_path / "figures"
     sources = [str(FIXTURES / name) for name in ("invig_new", "invig_old", "guesswhat")]
     words = ["data", "stats", *sources, str(scenes), "--json", "--out", str(out)]
