@@ -103,7 +103,7 @@ def measure(options: LargeModelOptions) -> dict[str, Any]:
 
 
 def in_a_process(options: LargeModelOptions, contender: str) -> dict[str, Any]:
-    """What a process of its own measures, and its largest memory."""
+    """Figures that a process of its own measured, and its largest memory."""
     words = ["--scratch", str(options.scratch), "--contender", contender]
     words += ["--repeats", str(options.repeats), "--threads", str(options.threads)]
     report = options.scratch / f"{contender}.json"

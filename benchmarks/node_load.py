@@ -64,7 +64,7 @@ def proportional(pid: int) -> int:
 
 
 def family(pid: int) -> list[int]:
-    """A process and those that it started."""
+    """The pids of a process, its children and theirs."""
     tasks = Path(f"/proc/{pid}/task").glob("*/children")
     children = [int(child) for task in tasks for child in task.read_text("ascii").split()]
     return [pid, *(each for child in children for each in family(child))]

@@ -42,7 +42,7 @@ class SideBySideOptions:
 
 
 def replies(clue: Clue) -> dict[str, Callable[[Image], object]]:
-    """What is timed of a model, for an image."""
+    """Replies of a model about an image, to be timed."""
     clear, ambiguous = REQUESTS[0].clear, REQUESTS[0].ambiguous
 
     def answer(text: str, threshold: float, image: Image) -> object:

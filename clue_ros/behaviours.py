@@ -6,8 +6,8 @@
     root.add_children([dialogue("the red mug", grounder, answer), Track(grounder), grasp])
 
 `dialogue` is a Ground and an Ask side by side. Each leaf returns at once; a tree is ticked from any
-thread. The grounding is written to the blackboard, under GROUNDING, and the newest message of what
-is followed under TRACKED. py_trees is the extra `behaviours`.
+thread. The leaves write to the blackboard: the grounding under GROUNDING, the newest message about
+the followed object under TRACKED. py_trees is the extra `behaviours`.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class ShownQuestion:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """What each candidate is called: the answer that means it alone, or its label."""
+        """The name of each candidate: the answer that means it alone, or its label."""
         answers: dict[int, str] = {}
         for answer, group in zip(self.suggested_answers, self.meant, strict=False):
             if len(group) == 1:

@@ -192,7 +192,7 @@ class LivePage:
         return None if asked is None else asked[1].numbered(text)
 
     def has_candidate(self, number: int, index: int) -> bool:
-        """Whether the question of this number is still open and has this candidate, from 0."""
+        """True if this question is still open and has a candidate of this index, from 0."""
         asked = self._question
         return asked is not None and asked[0] == number and 0 <= index < len(asked[1].candidates)
 

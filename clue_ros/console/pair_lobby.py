@@ -94,7 +94,7 @@ class Lobby:
         return self.has_seat(person_id) or person_id in self._agreed
 
     def has_seat(self, person_id: str) -> bool:
-        """Whether this person has come, and a seat is theirs."""
+        """True if this person has come and has a seat."""
         return person_id in self._people
 
     def consent(self, person_id: str, version: str, now: float) -> None:

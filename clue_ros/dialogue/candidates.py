@@ -296,7 +296,7 @@ def _grouped(options: Sequence[str | None], candidates: Sequence[Candidate]) -> 
 
 
 def name_of(candidate: Candidate, words: QuestionWords, known: Collection[str] = ()) -> str:
-    """A single candidate by what is known of it: "the red mug", "the red one".
+    """Name a single candidate by its known properties: "the red mug", "the red one".
 
     "this one" where that says nothing but what the person has said.
     """
@@ -309,7 +309,7 @@ def name_of(candidate: Candidate, words: QuestionWords, known: Collection[str] =
 
 
 def label_of(candidate: Candidate) -> str:
-    """What a candidate is called: "red mug", or its detector's label, or nothing."""
+    """The name of a candidate: "red mug", or its detector's label, or nothing."""
     said = (candidate.attributes.get(COLOR), candidate.attributes.get(KIND))
     return " ".join(filter(None, said)) if all(said) else candidate.label or (said[1] or "")
 

@@ -241,7 +241,7 @@ def _without(after: Standing, refused: tuple[Candidate, ...]) -> Standing:
 
 
 def question_for(standing: Standing, finder: Finder, language: str = "en") -> Asked:
-    """What tells the candidates apart, or whether the surest is meant."""
+    """Ask for a property that tells the candidates apart, or whether the surest is meant."""
     candidates = known_of(standing.candidates, standing.phrase, finder)
     said = frozenset[str]() if standing.guessed else properties_of(standing.phrase)
     return question_about(candidates, language, one_by_one=standing.one_by_one, known=said)

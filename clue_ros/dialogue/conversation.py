@@ -143,7 +143,7 @@ class Conversation:
 
     max_questions: questions before the dialogue ends with MAX_TURNS (NOT_FOUND where the model sees
     no such thing). force_grounding: the model points at its best guess instead. clock: time of each
-    turn, in seconds since the epoch. language: of what the robot says by itself. reading: the
+    turn, in seconds since the epoch. language: of the robot's own sentences. reading: the
     request as `wanted` read it; None: it is read here.
     heard: all that the person said, as it was read. named: what the person called things in the
     picture; who has the model teaches it (`clue_ros.engine.Clue.teach`).
@@ -183,7 +183,7 @@ class Conversation:
         """Turn the model's box into a question, where it is in doubt whether anything is wanted.
 
         The box is the question's only candidate. A model's "this one?" is put in the language of
-        the dialogue. Any other reply is returned as it is.
+        the dialogue. It returns any other reply unchanged.
         """
         if isinstance(reply, Question) and reply.confirm and language_of(self.language) != "en":
             return replace(reply, text=this_one("".join(reply.labels), self.language))
