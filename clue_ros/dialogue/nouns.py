@@ -18,7 +18,7 @@ from itertools import groupby
 import numpy as np
 import numpy.typing as npt
 
-from clue_ros.dialogue.intent import MAX_TOKENS, load_intent, words
+from clue_ros.dialogue.intent import MAX_TOKENS, IntentModel, load_intent, words
 from clue_ros.dialogue.noun_phrases import COLORS, ENGLISH
 from clue_ros.dialogue.reading import SURE, Kind, read
 from clue_ros.dialogue.types import Dialogue
@@ -79,13 +79,18 @@ def tagged(text: str) -> list[Tagged]:
     for part, own in parts:
         if at + len(own) > len(said):
             break
-        tags = [
-            model.tag(features(said, at + k)) for k, word in enumerate(own) if word[0].isalnum()
-        ]
+        tags = [_tag(model, said, at + k) for k, word in enumerate(own) if word[0].isalnum()]
         if tags:
             found.append(Tagged(part.strip(".,;:!?()\"'"), Tag(max(tags))))
         at += len(own)
     return found
+
+
+def _tag(model: IntentModel, said: Sequence[str], at: int) -> Tag:
+    """The tag of word `at`; "can" before "you" is a verb, and no tin."""
+    if [*said[at : at + 2]] == ["can", "you"]:
+        return Tag.OTHER
+    return Tag(model.tag(features(said, at)))
 
 
 def nouns(text: str) -> tuple[str, ...]:
@@ -137,8 +142,8 @@ def named_part(text: str) -> str:
 
     >>> named_part("could you get me the banana, please"), named_part("fetch me something to eat")
     ('the banana', 'something to eat')
-    >>> named_part("red mug")
-    'the red mug'
+    >>> named_part("red mug"), named_part("can you get me the box ?"), named_part("take the can")
+    ('the red mug', 'the box', 'the can')
     >>> named_part("rather than the sponge, get the brush"), named_part("let it be")
     ('', '')
     """
