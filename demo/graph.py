@@ -42,7 +42,7 @@ BEGINS_IN = {
     "configure": "unconfigured", "activate": "inactive", "deactivate": "active",
     "cleanup": "inactive",
 }  # fmt: skip
-AGAIN_AFTER = 15.0  # seconds without an effect, after which a transition is asked for again
+AGAIN_AFTER = 10.0  # seconds without a response, after which a request is made again
 LOAD_TIMEOUT = 600.0  # seconds; a full-size model on a CPU takes minutes
 
 
@@ -200,30 +200,18 @@ class Watcher:
     def transition(self, name: str, seconds: float = CALL_TIMEOUT) -> None:
         """Ask perception for a lifecycle transition.
 
-        The state in its diagnostics counts as well as the service's response: where one of the two
-        nodes has not discovered the other's end of the service yet, the request or the response is
-        lost. A request without an effect is made again.
+        The state in its diagnostics counts as well as the service's response.
 
         Raises GraphError when it fails, with its log's end.
         """
         number = getattr(Transition, f"TRANSITION_{name.upper()}")
         request = ChangeState.Request(transition=Transition(id=number))
         what, self.state = f"perception's {name}", ""
-        deadline = time.monotonic() + seconds
-        while True:
-            future = self._send(self._change, request, what)
-            again = time.monotonic() + AGAIN_AFTER
-            self.wait(
-                lambda future=future, again=again: (
-                    future.done()
-                    or self.state == ENDS_IN[name]
-                    or (time.monotonic() > again and self.state == BEGINS_IN[name])
-                ),
-                what,
-                max(0.1, deadline - time.monotonic()),
-            )
-            if future.done() or self.state == ENDS_IN[name]:
-                break
+        future = self._call(
+            self._change, request, what, seconds,
+            has_effect=lambda: self.state == ENDS_IN[name],
+            is_lost=lambda: self.state == BEGINS_IN[name],
+        )  # fmt: skip
         if future.done() and not future.result().success and self.state != ENDS_IN[name]:
             raise GraphError(f"perception cannot {name}: {self._processes.tail('perception')}")
 
@@ -232,7 +220,9 @@ class Watcher:
         switched = self.node.get_clock().now().nanoseconds * 1e-9
         message = Parameter("source", value=str(image)).to_parameter_msg()
         request = SetParameters.Request(parameters=[message])
-        result = self._call(self._set, request, "the image source", CALL_TIMEOUT).results[0]
+        result = (
+            self._call(self._set, request, "the image source", CALL_TIMEOUT).result().results[0]
+        )
         if not result.successful:
             raise GraphError(result.reason)
         # Two frames later, nothing from before is on its way any more.
@@ -240,14 +230,38 @@ class Watcher:
         first = self.newest_stamp
         self.wait(lambda: self.newest_stamp > first, "the next picture", 20.0)
 
-    def _call(self, client: Any, request: Any, what: str, seconds: float) -> Any:
-        future = self._send(client, request, what)
-        self.wait(future.done, what, seconds)
-        return future.result()
+    def _call(
+        self,
+        client: Any,
+        request: Any,
+        what: str,
+        seconds: float,
+        has_effect: Callable[[], bool] = lambda: False,
+        is_lost: Callable[[], bool] = lambda: True,
+    ) -> Any:
+        """Call a service and return the future: it has the response, or the request `has_effect`.
 
-    def _send(self, client: Any, request: Any, what: str) -> Any:
-        self.wait(client.service_is_ready, f"{what} to be there", CALL_TIMEOUT)
-        return client.call_async(request)
+        Where a server has not discovered a client yet, its response is lost. A request that
+        `is_lost` is made again.
+        """
+        deadline = time.monotonic() + seconds
+        while True:
+            self.wait(client.service_is_ready, f"{what} to be there", CALL_TIMEOUT)
+            future = client.call_async(request)
+            again = time.monotonic() + AGAIN_AFTER
+
+            def ended(future: Any = future) -> bool:
+                return bool(future.done()) or has_effect()
+
+            self.wait(
+                lambda ended=ended, again=again: (
+                    ended() or (time.monotonic() > again and is_lost())
+                ),
+                what,
+                max(0.1, deadline - time.monotonic()),
+            )
+            if ended():
+                return future
 
     def close(self) -> None:
         """Leave the graph."""

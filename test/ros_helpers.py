@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-_CONNECTED: weakref.WeakSet[Any] = weakref.WeakSet()  # clients of actions that have been answered
+_CONNECTED: weakref.WeakSet[Any] = weakref.WeakSet()  # clients that their server knows
 TIMEOUT = 120.0  # seconds to wait for what must come; reached only when a test fails
 
 
@@ -177,29 +177,60 @@ def action_client(node: Any, kind: Any, name: str, **options: Any) -> Any:
     return making.result()
 
 
+def meet_server(node: Any, client: Any, service: str) -> None:
+    """Wait until the server of `service` has discovered `client`, once for each client.
+
+    A client that sees the server may not be seen by it yet, and the response to it is lost then.
+    DDS tells what a process has made in order: a server that has answered a client made later
+    knows the earlier ones. Only the question that is sent for this is sent again.
+    """
+    if client in _CONNECTED:
+        return
+    from rcl_interfaces.srv import ListParameters
+
+    service = node.resolve_service_name(service)
+
+    def servers() -> list[str]:
+        return [
+            f"{space.rstrip('/')}/{name}"
+            for name, space in node.get_node_names_and_namespaces()
+            if service in dict(offered(name, space))
+        ]
+
+    def offered(name: str, space: str) -> Any:
+        from rclpy.node import NodeNameNonExistentError
+
+        try:
+            return node.get_service_names_and_types_by_node(name, space)
+        except NodeNameNonExistentError:  # it ended in between
+            return []
+
+    server = wait_until(servers, f"a node that offers {service}")[0]
+    probe = node.create_client(ListParameters, f"{server}/list_parameters")
+    assert probe.wait_for_service(TIMEOUT), f"no service {probe.srv_name}"
+
+    def answered() -> bool:
+        return within(5.0, probe.call_async(ListParameters.Request()).done) is not None
+
+    wait_until(answered, f"{server} to discover the client of {service}")
+    node.destroy_client(probe)
+    _CONNECTED.add(client)
+
+
 def send_goal(node: Any, action: Any, goal: Any, feedback: list[Any]) -> Any:
     """Send a goal from the thread that spins and return its handle; `feedback` fills with its own.
 
     From there because rclpy 9.1 registers what it waits for only after it has sent the goal, and
     loses the acceptance or the feedback that another thread takes meanwhile.
 
-    A client's first goal is sent again if nothing is heard of it: server and client find each other
-    one way after the other, and what is said between is lost.
     """
     assert action.wait_for_server(TIMEOUT), "no action server"
-
-    def send() -> Any:
-        sending = node.executor.create_task(
-            action.send_goal_async, goal, feedback_callback=lambda m: feedback.append(m.feedback)
-        )
-        wait_until(sending.done, "the goal to be sent")
-        return sending.result()
-
-    future = send()
-    if action not in _CONNECTED:
-        if not within(15.0, future.done):
-            future = send()
-        _CONNECTED.add(action)
+    meet_server(node, action, f"{action._action_name}/_action/send_goal")
+    sending = node.executor.create_task(
+        action.send_goal_async, goal, feedback_callback=lambda m: feedback.append(m.feedback)
+    )
+    wait_until(sending.done, "the goal to be sent")
+    future = sending.result()
     wait_until(future.done, "the goal's acceptance")
     return future.result()
 
@@ -313,6 +344,7 @@ class Client:
     def call(self, client: Any, request: Any) -> Any:
         """Call a service and return its response."""
         assert client.wait_for_service(TIMEOUT), f"no service {client.srv_name}"
+        meet_server(self.node, client, client.srv_name)
         future = client.call_async(request)
         wait_until(future.done, f"the response of {client.srv_name}")
         return future.result()
@@ -330,18 +362,7 @@ class Client:
         """Return the lifecycle state's label."""
         from lifecycle_msgs.srv import GetState
 
-        # DDS may lose a response while a server is being discovered: ask again.
-        found: list[Any] = []
-
-        def answered() -> bool:
-            assert self._get_state.wait_for_service(TIMEOUT), "no service get_state"
-            future = self._get_state.call_async(GetState.Request())
-            if within(5.0, future.done):
-                found.append(future.result())
-            return bool(found)
-
-        wait_until(answered, "the response of get_state")
-        return str(found[0].current_state.label)
+        return str(self.call(self._get_state, GetState.Request()).current_state.label)
 
     def set(self, **values: Any) -> str:
         """Set parameters one by one; returns "" or the first refusal's reason."""
