@@ -35,6 +35,8 @@ class Fusion:
     threshold: probability from which a sentence counts as ambiguous; None: the detector's own.
     sure: probability of either decision from which the first view of a picture decides alone, 0.5
     to 1; below it the further views decide too, by the mean of their log odds. 0.5: it always does.
+    box, box_bias: weight of the log odds of the box's score, and what is added: a box that is
+    trusted too little for its probability of ambiguity becomes a question.
     detector_sha256, ivg_sha256: of the weights that the fit was made with; empty: not known.
     """
 
@@ -45,6 +47,8 @@ class Fusion:
     detector_sha256: str = ""
     ivg_sha256: str = ""
     sure: float = field(default=0.5, kw_only=True)
+    box: float = field(default=0.0, kw_only=True)
+    box_bias: float = field(default=0.0, kw_only=True)
 
     def agreed(self, opinions: Sequence[tuple[float, float]]) -> float:
         """The probabilities (detector's, decoder's; 0..1) of one or more views as one.
@@ -63,6 +67,17 @@ class Fusion:
     def is_sure(self, probability: float) -> bool:
         """Whether the first view's probability needs no further view."""
         return max(probability, 1 - probability) >= self.sure
+
+    def after(self, probability: float, score: float) -> float:
+        """A probability after a box with this score has been seen: a poor box makes it rise.
+
+        >>> Fusion().after(0.25, 0.1)
+        0.25
+        >>> round(Fusion(box=0.5).after(0.25, 0.1), 2)
+        0.5
+        """
+        odds = log_odds(probability) - self.box * log_odds(score) + self.box_bias
+        return 1 / (1 + math.exp(-odds))
 
     def fits(self, detector: Path, ivg: Path) -> bool:
         """Whether it was fitted with the adapters in these folders."""
@@ -96,7 +111,7 @@ def load_fusion(detector: Path) -> Fusion | None:
     if not path.is_file():
         return None
     fusion = read_settings(path, Fusion)
-    for name in ("detector", "decoder", "bias"):
+    for name in ("detector", "decoder", "bias", "box", "box_bias"):
         if not is_number(getattr(fusion, name), -100, 100):
             raise ModelError(f"{path}: {name} {getattr(fusion, name)!r}, want -100 to 100")
     if fusion.threshold is not None and not is_number(fusion.threshold, 0, 1):

@@ -135,12 +135,15 @@ class Detector(Policy):
         if said.codes is None:
             return self._question(said, estimate)
         found = self._agreement(said, view, context, estimate, first, read.further)
+        doubted = self._doubted(estimate, found)
+        if doubted.is_ambiguous and not force_grounding:
+            said = self.checkpoint.speak(view.features, context, "question", first)
+            return self._question(said, doubted)
         label = described_object(dialogue.turns)
         return Grounding(found.box, label, found.score, estimate, found.via)
 
-    def point(self, view: View, dialogue: Dialogue) -> tuple[AmbiguityEstimate, Agreement]:
-        """The estimate, and where it points if it has to."""
-        context = dialogue.context()
+    def point(self, view: View, context: str) -> tuple[AmbiguityEstimate, Agreement]:
+        """The estimate, and where it points if it has to. context: `Dialogue.context`."""
         estimate, read = self._read(view, context)
         said, first = self._say(view, context, "grounding", read)
         return estimate, self._agreement(said, view, context, estimate, first, read.further)
@@ -180,6 +183,10 @@ class Detector(Policy):
 
     def _read_further(self, further: Array, context: str) -> Prefill | None:
         return None
+
+    def _doubted(self, estimate: AmbiguityEstimate, found: Agreement) -> AmbiguityEstimate:
+        """The estimate after the box that it led to has been seen."""
+        return estimate
 
     def _mode(self, estimate: AmbiguityEstimate) -> Mode:
         return "question" if estimate.is_ambiguous else "grounding"
@@ -329,6 +336,12 @@ class Both(Detector):
 
     def _read_further(self, further: Array, context: str) -> Prefill | None:
         return self.checkpoint.opinions(further, context)[1]
+
+    def _doubted(self, estimate: AmbiguityEstimate, found: Agreement) -> AmbiguityEstimate:
+        if found.evidence is None or self.checkpoint.box_score is None:
+            return estimate
+        revised = self.fusion.after(estimate.probability, found.score)
+        return replace(estimate, probability=revised) if revised >= self.threshold else estimate
 
 
 class ZeroShot(Policy):

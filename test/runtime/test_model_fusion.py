@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tiny_model import BOX_STEM, write_random_head, write_random_model
 
+from clue_ros.dialogue.types import Dialogue, Grounding, Question
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
-from clue_ros.lab.training.fusion import fit
+from clue_ros.lab.training.fusion import TRUSTED, Pointed, fit, fit_box
 from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.fusion import (
     SETTINGS_FILE,
@@ -22,6 +24,7 @@ from clue_ros.model.fusion import (
     save_fusion,
     weights_digest,
 )
+from clue_ros.model.ranking import SETTINGS_FILE as BOX_SCORE_FILE
 
 REQUEST = "pick up the red block"  # the form in which a model reads every request
 
@@ -155,6 +158,8 @@ def test_a_pair_that_the_caller_chose_is_judged_by_the_detector(
         ("threshold", 1.5),
         ("threshold", "x"),
         ("sure", 0.4),
+        ("box", "much"),
+        ("box_bias", 1e9),
     ],
 )
 def test_a_broken_file_is_named(model: Path, key: str, value: object) -> None:
@@ -191,3 +196,52 @@ def test_the_fit_asks_further_views_if_they_help(noise: float, asks: bool) -> No
     odds = np.stack([np.zeros((4000, 3)), knows], axis=2)
     fusion = fit(torch.tensor(odds, dtype=torch.float32), torch.tensor(truth, dtype=torch.float32))
     assert (fusion.sure > 0.5) == asks
+
+
+def test_the_fit_of_boxes_points_where_one_in_three_is_right(fresh_seed: int) -> None:
+    """The odds that a box is right fall with those of ambiguity and rise with its score's."""
+    rng = np.random.default_rng(fresh_seed)
+    ambiguity, score = rng.normal(size=(2, 20_000)) * 2
+    odds = -1.0 - 0.8 * ambiguity + 0.4 * score
+    right = rng.uniform(size=20_000) < sigmoid(odds)
+    rows = zip(sigmoid(ambiguity), sigmoid(score), right, strict=True)
+    pointed = [Pointed(float(p), float(s), bool(hit)) for p, s, hit in rows]
+    fusion = fit_box(Fusion(threshold=0.44), pointed)
+    assert fusion.box == pytest.approx(0.5, rel=0.1)
+    # On the line where one box in three is right, the probability is the threshold.
+    for s in (-2.0, 0.0, 2.0):
+        a = (log_odds(TRUSTED) + 1.0 - 0.4 * s) / -0.8
+        assert fusion.after(sigmoid(a), sigmoid(s)) == pytest.approx(0.44, abs=0.05)
+
+
+def test_a_score_that_tells_nothing_changes_no_decision() -> None:
+    rows = [Pointed(p, 0.5, p < 0.5) for p in np.linspace(0.05, 0.95, 40)]
+    assert fit_box(Fusion(threshold=0.5), rows) == Fusion(threshold=0.5)
+    right = [Pointed(0.1, 0.9, True)] * 9
+    assert fit_box(Fusion(threshold=0.5), right) == Fusion(threshold=0.5), "all are right"
+
+
+def sigmoid(odds: Any) -> Any:
+    return 1 / (1 + np.exp(-odds))
+
+
+def test_a_box_that_is_trusted_too_little_becomes_a_question(tmp_path: Path, picture: Any) -> None:
+    model = write_random_head(write_random_model(tmp_path / "model", conv_stem=BOX_STEM))
+    numbers = {"bias": 0.0, "rating": 0.0, "quality": 0.0, "share": 0.0}  # each score is 0.5
+    (model / BOX_SCORE_FILE).write_text(json.dumps(numbers))
+    clear = {"detector": 0.0, "decoder": 0.0, "bias": -1.0, "threshold": 0.5}
+    replies = []
+    for bias in (0.0, 2.0):
+        fitted(model, **clear, box=1.0, box_bias=bias)
+        clue = Clue.load(model, policy="both", dtype="float32")
+        replies.append(clue.reply(clue.look(picture), Dialogue(REQUEST)))
+    trusted, doubted = replies
+    assert isinstance(trusted, Grounding)
+    assert trusted.score == pytest.approx(0.5)
+    assert trusted.ambiguity.probability == pytest.approx(sigmoid(-1.0), abs=1e-3)
+    assert isinstance(doubted, Question)
+    assert doubted.ambiguity.probability == pytest.approx(sigmoid(1.0), abs=1e-3)
+    view = clue.look(picture)
+    assert isinstance(clue.reply(view, Dialogue(REQUEST), force_grounding=True), Grounding)
+    clue.threshold = 0.9
+    assert isinstance(clue.reply(view, Dialogue(REQUEST)), Grounding), "a caller decides"

@@ -89,7 +89,7 @@ def point_everywhere(clue: Clue, folders: Sequence[Path]) -> list[Pointed]:
     for number, photograph in enumerate(with_progress(photographs)):
         view = clue.look(load_image(photograph.path))
         for request in photograph.requests:
-            estimate, box = policy.point(view, Dialogue(request.text))
+            estimate, box = policy.point(view, Dialogue(request.text).context())
             if box.evidence is None:
                 continue
             hit = any(box.box.iou(true) >= MIN_IOU for true in request.boxes)

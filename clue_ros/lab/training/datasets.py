@@ -157,12 +157,16 @@ def _stored_pools(
     return scenes, shots, held_out, held_out_shots
 
 
-def load_validation_data(options: SourceOptions, vision_config: Any) -> TrainingData:
+def load_validation_data(
+    options: SourceOptions, vision_config: Any, *, own_size: bool = False
+) -> TrainingData:
     """Validation scenes and photographs; the pools to draw training pictures from stay empty.
 
-    Pictures have the size of the vision tower's, or their own where its stem reads details.
+    Pictures have the size of the vision tower's, or their own where its stem reads details, and
+    with `own_size`.
     """
-    size = None if details_in(vision_config) is not None else int(vision_config.image_size)
+    own_size = own_size or details_in(vision_config) is not None
+    size = None if own_size else int(vision_config.image_size)
     scenes, photos = load_scenes(options, size), load_photos(it2p_folder(options), "val", size)
     none = ScenePool((), size)
     kinds = kinds_in(options.tabletop, "train", options.world)

@@ -3,7 +3,8 @@
 A logistic regression on the log odds of the two, on validation requests that neither learned from,
 and the threshold with the best F1 there (the middle of its plateau). Of a model with several views
 of a picture (`num_views` in ivg.json) also how sure the first must be to decide alone, again by F1.
-Four numbers from a thousand requests; nothing else of the model changes. `--policy zero-shot` fits
+Of a model with a box head, which boxes it trusts too little to point (`fit_box`).
+Six numbers from a thousand requests; nothing else of the model changes. `--policy zero-shot` fits
 that policy instead (`clue_ros.lab.training.zero_shot`).
 """
 
@@ -14,14 +15,17 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from tqdm import tqdm
 
+from clue_ros.dialogue.types import Box
 from clue_ros.errors import ClueError
+from clue_ros.lab.metrics import MIN_IOU
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
 from clue_ros.lab.training.datasets import load_validation_data
 from clue_ros.lab.training.detector import f1, fit_threshold
@@ -31,11 +35,19 @@ from clue_ros.lab.training.views import SceneViews
 from clue_ros.lab.training.zero_shot import train_zero_shot
 from clue_ros.model.backbone import DETECTOR, IVG, JOINT
 from clue_ros.model.checkpoint import ZERO_SHOT, Checkpoint, load_checkpoint
+from clue_ros.model.fusion import SETTINGS_FILE as FUSION_FILE
 from clue_ros.model.fusion import Fusion, log_odds, save_fusion, weights_digest
-from clue_ros.model.loading import find_model
+from clue_ros.model.loading import find_model, read_json
+from clue_ros.model.policies import Both, Settings
+from clue_ros.model.view import Encoded, View
 from clue_ros.model.zero_shot import SETTINGS_FILE
 
+BOXES = "boxes"  # `--policy`: fits what a box's score is worth alone
 RIDGE = 1e-4  # on the weights: requests that are separated perfectly would let them grow
+
+# A wrong box costs as much as two needless questions: it points where a box is right as often.
+TRUSTED = 1 / 3
+ITERATIONS = 50  # of Newton's method; five suffice
 
 SURE = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)  # see `Fusion.sure`
 
@@ -50,9 +62,9 @@ class PolicyOptions(SourceOptions):
     model: str = required("model to fit: a folder, a name or a hub id")
     policy: str = option(
         "both",
-        "both: weights of detector and decoder, in fusion.json; zero-shot: how surely the base"
-        " alone finds one thing, in zero_shot.json",
-        choices=("both", ZERO_SHOT),
+        "both: weights of detector and decoder, and which boxes are trusted, in fusion.json; boxes:"
+        " the last alone; zero-shot: how surely the base alone finds one thing, in zero_shot.json",
+        choices=("both", BOXES, ZERO_SHOT),
     )
     out: Path | None = option(
         None, "file to write with --policy zero-shot; default: zero_shot.json beside the base"
@@ -96,18 +108,32 @@ def train_policy(options: PolicyOptions) -> None:
     if ivg is None:
         ivg = folder / IVG
     checkpoint = load_checkpoint(options.model, device=options.device, detector=detector, ivg=ivg)
-    data = load_validation_data(options, checkpoint.backbone.config.vision_config)
+    has_boxes = checkpoint.box_head is not None and checkpoint.box_score is not None
+    if options.policy == BOXES and (checkpoint.fusion is None or not has_boxes):
+        raise ClueError(
+            f"{options.model}: boxes are weighed against a fusion.json of these adapters (--policy"
+            " both), and need a box head and its score (`clue train boxes`, `clue train score`)"
+        )
+    vision = checkpoint.backbone.config.vision_config
+    data = load_validation_data(options, vision, own_size=has_boxes)
     samples = held_out_adapter_samples(data, checkpoint.detector.settings.instruction)
-    seen = {name: judge(checkpoint, pictures, name) for name, pictures in samples.items()}
-    odds, labels = (torch.cat(parts) for parts in zip(*seen.values(), strict=True))
-    fusion = replace(
-        fit(odds, labels), detector_sha256=weights_digest(detector), ivg_sha256=weights_digest(ivg)
-    )
-    own = checkpoint.detector.settings.threshold
-    notes: dict[str, Any] = {
-        "validation": {**figures(fusion, seen, own), "n": len(labels)},
-        "world": options.world,
-    }
+    notes: dict[str, Any] = {"validation": {}, "world": options.world}
+    if options.policy == BOXES:
+        assert checkpoint.fusion is not None
+        fusion, kept = checkpoint.fusion, read_json(detector / FUSION_FILE)
+        notes["validation"] = kept.get("validation", {})
+    else:
+        seen = {name: judge(checkpoint, pictures, name) for name, pictures in samples.items()}
+        odds, labels = (torch.cat(parts) for parts in zip(*seen.values(), strict=True))
+        digests = weights_digest(detector), weights_digest(ivg)
+        fusion = replace(fit(odds, labels), detector_sha256=digests[0], ivg_sha256=digests[1])
+        own = checkpoint.detector.settings.threshold
+        notes["validation"] = {**figures(fusion, seen, own), "n": len(labels)}
+    if has_boxes:
+        checkpoint.fusion = fusion
+        pointed = [row for name, part in samples.items() for row in point(checkpoint, part, name)]
+        fusion = fit_box(fusion, pointed)
+        notes["validation"] |= box_figures(fusion, pointed)
     save_fusion(fusion, detector, **notes)
     print(json.dumps({"out": str(detector), "threshold": fusion.threshold, **notes}))
 
@@ -167,3 +193,76 @@ def figures(fusion: Fusion, seen: Mapping[str, OddsAndLabels], own: float) -> di
         out[f"{name}_f1_one_view"] = round(f1(alone >= fusion.threshold, labels), 4)
         out[f"{name}_f1_detector"] = round(f1(torch.sigmoid(odds[:, 0, 0]) >= own, labels), 4)
     return out
+
+
+# -------------------------------------------------------------------------------------------------
+# Boxes that are trusted too little.
+
+
+class Pointed(NamedTuple):
+    """Where the model points for a request if it has to, and whether that is right.
+
+    probability: of ambiguity. score: the box's. right: the request means one thing, and the box has
+    an IoU of 0.5 with it.
+    """
+
+    probability: float
+    score: float
+    right: bool
+
+
+def point(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> list[Pointed]:
+    """A box for each request of some pictures. The checkpoint has a fusion and a box head."""
+    policy = Both(checkpoint, Settings(None, None, None))
+    found = []
+    for scene, queries in tqdm(samples, desc=f"{name}, boxes"):
+        height, width = scene.image.shape[:2]
+        view = View(scene.image, Encoded(scene.image, checkpoint.look(scene.image)), checkpoint)
+        for query in queries:
+            estimate, box = policy.point(view, query.context)
+            if box.evidence is None:  # counted
+                continue
+            meant = [Box(*scene.objects[i].box).in_pixels(width, height) for i in query.meant]
+            hit = len(meant) == 1 and box.box.iou(meant[0]) >= MIN_IOU
+            right = hit and not query.ambiguous
+            found.append(Pointed(estimate.probability, box.score, right))
+    return found
+
+
+def fit_box(fusion: Fusion, pointed: Sequence[Pointed]) -> Fusion:
+    """The fusion with its numbers for boxes: a box that is right less often than TRUSTED is asked.
+
+    Logistic regression of "right" on the log odds of the two; the fusion as it is where a better
+    score does not make a box surer.
+    """
+    odds = [[log_odds(p.probability), log_odds(p.score), 1.0] for p in pointed]
+    features, right = np.array(odds), np.array([p.right for p in pointed], np.float64)
+    if not 0 < right.sum() < len(right):
+        return fusion
+    weights = np.zeros(3)
+    pull = np.array([RIDGE, RIDGE, 0]) * len(right)
+    for _ in range(ITERATIONS):
+        chance = 1 / (1 + np.exp(-(features @ weights).clip(-30, 30)))
+        slope = features.T @ (chance - right) + pull * weights
+        bend = (features * (chance * (1 - chance))[:, None]).T @ features + np.diag(pull + 1e-9)
+        weights -= np.linalg.solve(bend, slope)
+    ambiguity, score, bias = (float(w) for w in weights)
+    if ambiguity >= 0 or score <= 0:
+        return fusion
+    # The line where "right" has the odds TRUSTED, in log odds of ambiguity from the threshold on.
+    assert fusion.threshold is not None
+    shift = (bias - log_odds(TRUSTED)) / ambiguity + log_odds(fusion.threshold)
+    return replace(fusion, box=round(-score / ambiguity, 4), box_bias=round(shift, 4))
+
+
+def box_figures(fusion: Fusion, pointed: Sequence[Pointed]) -> dict[str, float]:
+    """Of the boxes that would be shown: how many there are, and how many are right, both ways."""
+    assert fusion.threshold is not None
+    shown = [p for p in pointed if p.probability < fusion.threshold]
+    kept = [p for p in shown if fusion.after(p.probability, p.score) < fusion.threshold]
+    return {
+        "boxes": len(shown),
+        "boxes_right": sum(p.right for p in shown),
+        "boxes_trusted": len(kept),
+        "boxes_trusted_right": sum(p.right for p in kept),
+    }
