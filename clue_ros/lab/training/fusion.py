@@ -21,13 +21,15 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-from tqdm import tqdm
+from tqdm import tqdm, trange
 
-from clue_ros.dialogue.types import Box
+from clue_ros.dialogue.nouns import in_one_form
+from clue_ros.dialogue.types import Box, Dialogue
 from clue_ros.errors import ClueError
+from clue_ros.lab.language.requests import requests_about
 from clue_ros.lab.metrics import MIN_IOU
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
-from clue_ros.lab.training.datasets import load_validation_data
+from clue_ros.lab.training.datasets import TrainingData, load_validation_data
 from clue_ros.lab.training.detector import f1, fit_threshold
 from clue_ros.lab.training.options import SourceOptions, named_folder
 from clue_ros.lab.training.samples import Sample, held_out_adapter_samples
@@ -47,6 +49,7 @@ RIDGE = 1e-4  # on the weights: requests that are separated perfectly would let 
 
 # A wrong box costs as much as two needless questions: it points where a box is right as often.
 TRUSTED = 1 / 3
+PER_SORT = 2  # requests of a sort about a scene
 ITERATIONS = 50  # of Newton's method; five suffice
 
 SURE = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)  # see `Fusion.sure`
@@ -116,13 +119,13 @@ def train_policy(options: PolicyOptions) -> None:
         )
     vision = checkpoint.backbone.config.vision_config
     data = load_validation_data(options, vision, own_size=has_boxes)
-    samples = held_out_adapter_samples(data, checkpoint.detector.settings.instruction)
     notes: dict[str, Any] = {"validation": {}, "world": options.world}
     if options.policy == BOXES:
         assert checkpoint.fusion is not None
         fusion, kept = checkpoint.fusion, read_json(detector / FUSION_FILE)
         notes["validation"] = kept.get("validation", {})
     else:
+        samples = held_out_adapter_samples(data, checkpoint.detector.settings.instruction)
         seen = {name: judge(checkpoint, pictures, name) for name, pictures in samples.items()}
         odds, labels = (torch.cat(parts) for parts in zip(*seen.values(), strict=True))
         digests = weights_digest(detector), weights_digest(ivg)
@@ -131,7 +134,7 @@ def train_policy(options: PolicyOptions) -> None:
         notes["validation"] = {**figures(fusion, seen, own), "n": len(labels)}
     if has_boxes:
         checkpoint.fusion = fusion
-        pointed = [row for name, part in samples.items() for row in point(checkpoint, part, name)]
+        pointed = point(checkpoint, data)
         fusion = fit_box(fusion, pointed)
         notes["validation"] |= box_figures(fusion, pointed)
     save_fusion(fusion, detector, **notes)
@@ -211,21 +214,29 @@ class Pointed(NamedTuple):
     right: bool
 
 
-def point(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> list[Pointed]:
-    """A box for each request of some pictures. The checkpoint has a fusion and a box head."""
+def point(checkpoint: Checkpoint, data: TrainingData) -> list[Pointed]:
+    """A box for requests about each held-out scene: clear, ambiguous and absent ones alike.
+
+    The checkpoint has a fusion and a box head. An adapter's own samples have few absent things, for
+    which a robot must not point either.
+    """
     policy = Both(checkpoint, Settings(None, None, None))
     found = []
-    for scene, queries in tqdm(samples, desc=f"{name}, boxes"):
+    for number in trange(len(data.held_out), desc="boxes"):
+        scene, rng = data.held_out[number], np.random.default_rng([0, number])
         height, width = scene.image.shape[:2]
         view = View(scene.image, Encoded(scene.image, checkpoint.look(scene.image)), checkpoint)
-        for query in queries:
-            estimate, box = policy.point(view, query.context)
-            if box.evidence is None:  # counted
-                continue
-            meant = [Box(*scene.objects[i].box).in_pixels(width, height) for i in query.meant]
-            hit = len(meant) == 1 and box.box.iou(meant[0]) >= MIN_IOU
-            right = hit and not query.ambiguous
-            found.append(Pointed(estimate.probability, box.score, right))
+        for want in ("clear", "ambiguous", "absent"):
+            for request in requests_about(scene, data.language, want, PER_SORT, rng):
+                context = in_one_form(Dialogue(request.text)).context()
+                estimate, box = policy.point(view, context)
+                if box.evidence is None:  # counted
+                    continue
+                meant = [
+                    Box(*scene.objects[i].box).in_pixels(width, height) for i in request.candidates
+                ]
+                right = want == "clear" and box.box.iou(meant[0]) >= MIN_IOU
+                found.append(Pointed(estimate.probability, box.score, right))
     return found
 
 
