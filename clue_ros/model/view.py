@@ -28,10 +28,10 @@ Image = npt.NDArray[np.uint8]
 class Encoded:
     """An image's features (1, N, D); those (N, D) of the windows onto it that were needed last.
 
-    pixels: a copy, as a caller may write to the image later. base: the model without adapters, asked
-    about this image. stages: of a stem's network, by the
-    longer side at which it read the image and by their numbers; patches: for taught words; box_map:
-    boxes of all objects; all once they were needed.
+    pixels: a copy, as a caller may write to the image later. base: the model without adapters,
+    asked about this image. stages: of a stem's network, by the longer side at which it read the
+    image and by their numbers; patches: for taught words; box_map: boxes of all objects; all once
+    they were needed.
     """
 
     pixels: Image
