@@ -211,10 +211,10 @@ class Clue:
 
     @property
     def doubtful_score(self) -> float:
-        """Score of the first view's box up to which the second view is looked at, 0..1.
+        """Score of the first view's box up to which the second view and a box head are asked, 0..1.
 
-        The others follow where the two disagree (`clue_ros.model.multi_view.settled`). 1: all views
-        for every box. Set it to None for the model's own.
+        The other views follow where the two disagree (`clue_ros.model.multi_view.settled`). 1: all
+        views for every box. Set it to None for the model's own.
         """
         own = self._settings.doubtful_score
         return self._checkpoint.ivg.doubtful_score if own is None else own

@@ -11,7 +11,7 @@ with labels (`LabelledObjects`). `question_for` words the robot's next question.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from clue_ros.dialogue.candidates import (
@@ -119,13 +119,16 @@ def hear(before: Standing, question: str, answer: str, finder: Finder) -> Standi
     options = offered_answers(question)
     said, kind = plain(answer), read(answer, options, before.phrase.text).kind
     proposal = asks_yes_or_no(options)
-    offered = () if proposal else tuple(_meant(o, before, finder) for o in options)
     proposed = _meant(question, before, finder) if proposal else ()
+
+    def offered() -> tuple[tuple[Candidate, ...], ...]:  # costs a look at each candidate
+        return () if proposal else tuple(_meant(o, before, finder) for o in options)
+
     after = replace(before, narrowed=False, one_by_one=False, guessed=False)
     if not before.candidates or missing_thing(question) is not None:
         return _renamed(after, said, finder)
     if re.fullmatch(_ANY_OF_THEM, said):
-        first = next((group for group in offered if group), before.candidates)
+        first = next((group for group in offered() if group), before.candidates)
         best = max(first, key=lambda c: c.score) if first is before.candidates else first[0]
         return _left(after, (best,), confirmed=True)
     if re.fullmatch(_ALL_OF_THEM, said):
@@ -137,14 +140,15 @@ def hear(before: Standing, question: str, answer: str, finder: Finder) -> Standi
     if is_other(said):
         return _without(after, proposed)
     if kind in (Kind.NO, Kind.NONE):
-        return _without(after, proposed or tuple(c for group in offered for c in group))
+        return _without(after, proposed or tuple(c for group in offered() for c in group))
     if proposed and said.startswith("no "):
         after = _without(after, proposed)
     phrase = read_phrase(said)
     order = phrase.order
-    if order is not None and order[1] is None and len(offered) > 1:
-        at = option_of(order[0], len(offered))
-        return _left(after, offered[at]) if at is not None and offered[at] else after
+    if order is not None and order[1] is None and not proposal and len(options) > 1:
+        at = option_of(order[0], len(options))
+        chosen = () if at is None else _meant(options[at], before, finder)
+        return _left(after, chosen)
     return _answered(after, phrase, finder, is_request=bool(re.search(_REQUEST, said)))
 
 
@@ -248,13 +252,21 @@ def question_for(standing: Standing, finder: Finder, language: str = "en") -> As
 
 
 def known_of(
-    candidates: Sequence[Candidate], phrase: Phrase, finder: Finder
+    candidates: Sequence[Candidate],
+    phrase: Phrase,
+    finder: Finder,
+    needed: Collection[str] = (COLOR, KIND),
 ) -> tuple[Candidate, ...]:
-    """The candidates with a colour and a kind where these can be told."""
-    described = finder.described(candidates, COLOR, phrase.noun)
+    """The candidates with a colour and a kind where these can be told.
+
+    needed: of them, what is worth a look at each candidate.
+    """
+    described = tuple(candidates)
+    if COLOR in needed:
+        described = finder.described(described, COLOR, phrase.noun)
     if phrase.noun:
         return tuple(c.known(**{KIND: phrase.noun}) for c in described)
-    return finder.described(described, KIND, "")
+    return finder.described(described, KIND, "") if KIND in needed else described
 
 
 def not_found(name: str, estimate: AmbiguityEstimate, *, another: bool) -> NotFound:

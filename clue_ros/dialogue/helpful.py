@@ -60,18 +60,34 @@ def helpful(
     found = _apart(standing.candidates, refused) or _apart(guesses(), refused)
     if not found:
         return None
-    turns = current_turns(dialogue.turns)
-    said = [turn.text for turn in turns if turn.speaker == "user"]
-    candidates = _of_the_color(known_of(found, standing.phrase, finder), standing.phrase, finder)
+    phrase = standing.phrase
+    said = [turn.text for turn in current_turns(dialogue.turns) if turn.speaker == "user"]
     known = told(said)
-    # Who has said no to one thing means another: all of the others are asked about.
-    others = [c for c in candidates[1:] if refused or _is_likely(c, reply.ambiguity)]
-    several = (candidates[0], *others)
+
+    def likely(some: Sequence[Candidate]) -> list[Candidate]:
+        # Who has said no to one thing means another: all of the others are asked about.
+        rest = (c for c in some[1:] if refused or _is_likely(c, reply.ambiguity))
+        return [some[0], *rest]
+
+    # A look at a candidate costs as much as one at the image: it waits until words need it.
+    several = likely(found)
+    if phrase.colors and len(found) > 1:
+        several = _of_the_color(several, phrase, finder)
+        if found[0] not in several:
+            found = _of_the_color(found, phrase, finder) or found
+            several = likely(found)
+    needed = {KIND} if known >= {COLOR, KIND} else {COLOR, KIND}
     if len(several) == 1:
-        asked = proposal(candidates[0], candidates, known=known)
-        return as_question(asked, (), reply.ambiguity)
-    kept = bound(written, several, finder)
-    if kept is None or asks_again(written, kept.options, said):
+        among = several
+        if COLOR in needed:
+            among = _of_the_color(found, phrase, finder) or found if phrase.colors else found
+        shown, *others = known_of(among, phrase, finder, needed)
+        return as_question(proposal(shown, others, known=known), (), reply.ambiguity)
+    kept = None
+    if not asks_again(written, offered_answers(written), said):
+        kept = bound(written, several, phrase, finder)
+    if kept is None:
+        several = [*known_of(several, phrase, finder, needed)]
         kept = question_about(several, one_by_one=standing.one_by_one, known=known)
     return as_question(kept, several, reply.ambiguity)
 
@@ -85,17 +101,15 @@ def _is_likely(candidate: Candidate, estimate: AmbiguityEstimate) -> bool:
 
 def _of_the_color(
     candidates: Sequence[Candidate], phrase: Phrase, finder: Finder
-) -> tuple[Candidate, ...]:
-    """Those that have the colour that was said, looked at one by one; all where none has.
+) -> list[Candidate]:
+    """Those that have the colour that was said, looked at one by one.
 
     A detector that is asked for "pink mug" calls all that it finds so.
     """
-    if not phrase.colors or len(candidates) < 2:
-        return tuple(candidates)
     bare = [replace(c, attributes={}) for c in candidates]
     looked = finder.described(bare, COLOR, phrase.noun)
     boxes = {c.box for c in looked if c.attributes.get(COLOR) in phrase.colors}
-    return tuple(c for c in candidates if c.box in boxes) or tuple(candidates)
+    return [c for c in candidates if c.box in boxes]
 
 
 def is_one_of(box: Box, others: Sequence[Box]) -> bool:
@@ -114,23 +128,26 @@ def _apart(candidates: Sequence[Candidate], refused: Sequence[Box]) -> list[Cand
     return kept
 
 
-def bound(written: str, candidates: Sequence[Candidate], finder: Finder) -> Asked | None:
+def bound(
+    written: str, candidates: Sequence[Candidate], phrase: Phrase, finder: Finder
+) -> Asked | None:
     """A written question with the candidates that each of its options means.
 
-    None where it does not offer two different ones, or offers the same twice.
+    None where it does not offer two different ones, or offers the same twice. phrase: the request,
+    with what the answers added.
     """
     options = offered_answers(written)
-    if asks_yes_or_no(options) or offers_twice(written):
+    if len(options) < 2 or asks_yes_or_no(options) or offers_twice(written):
         return None
-    groups = tuple(_meant(option, candidates, finder) for option in options)
+    named = [read_phrase(option) for option in options]
+    parts = [part for each in named for part in (each, each.excluded) if part is not None]
+    needed = frozenset[str]().union(*map(properties_of, parts))
+    seen = known_of(candidates, phrase, finder, needed)
+    # An option that tells nothing means none.
+    narrowed = [narrow(seen, option, finder, ANSWER_GAP) for option in named]
+    groups = tuple(kept if applied else () for kept, applied in narrowed)
     different = {tuple(id(c) for c in group) for group in groups if group}
     return Asked(written, options, groups) if len(different) > 1 else None
-
-
-def _meant(words: str, candidates: Sequence[Candidate], finder: Finder) -> tuple[Candidate, ...]:
-    """The candidates that an option names; none where it tells nothing."""
-    kept, applied = narrow(candidates, read_phrase(words), finder, ANSWER_GAP)
-    return kept if applied else ()
 
 
 def as_question(asked: Asked, others: Sequence[Candidate], estimate: AmbiguityEstimate) -> Question:

@@ -2,9 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the base model says about one image when no adapter is active: its own tasks.
 
-"detect THING" lists boxes, "answer en QUESTION" answers about the image or about crops of it in one
-batch, and the middle block's attention says where the words look (equations 1 and 2). Answers are
+"detect THING" lists boxes, "answer en QUESTION" answers about the image, about boxes in it or about
+crops, and the middle block's attention says where the words look (equations 1 and 2). Answers are
 kept, so that a dialogue about the image is cheap to read again.
+
+A colour or a kind is read from the image's own features in a box: a tenth of the time of a look at
+its crop. Colours are right as often on simulated validation scenes, and more often on photographs.
+Yes or no is asked about a crop: without one it was right less often.
 """
 
 from __future__ import annotations
@@ -44,9 +48,11 @@ if TYPE_CHECKING:
 
 MARGIN = 0.15  # of a box's sides, added around it for a crop
 LEAST_CROP = 32  # pixels of a crop's shorter side
+TOKENS = 16  # features that stand for a box: of one number, so that boxes make one batch
 OPINION = 0.5  # least probability of yes and no together for an answer to count
 
 Image = npt.NDArray[np.uint8]
+Cells = npt.NDArray[np.bool_]
 
 
 class BaseTasks:
@@ -67,22 +73,24 @@ class BaseTasks:
         """The boxes of each name; what was not asked before, in one batch."""
         new = [name for name in dict.fromkeys(names) if name not in self._detections]
         if new:
-            said = self.generate(DETECT, new, None, DETECT_TOKENS)
+            said = self._generate(DETECT, new, self._features, DETECT_TOKENS)
             self._detections |= {n: self._listed(g) for n, g in zip(new, said, strict=True)}
         return [self._detections[name] for name in names]
 
     def answer(self, question: str, boxes: Sequence[Box]) -> list[str]:
-        """The answer to a question about the crop of each box."""
+        """The answer to a question about the thing in each box; new ones in one batch."""
         new = [box for box in dict.fromkeys(boxes) if (question, box) not in self._answers]
         if new:
-            said = self.generate(ANSWER, [question] * len(new), new, ANSWER_TOKENS)
+            parts = [self._cells(box) for box in dict.fromkeys(boxes)]
+            seen = np.stack([self._inside(self._cells(box), parts) for box in new])
+            said = self._generate(ANSWER, [question] * len(new), seen, ANSWER_TOKENS)
             for box, generation in zip(new, said, strict=True):
                 self._answers[question, box] = self._checkpoint.words(generation)
         return [self._answers[question, box] for box in boxes]
 
     def list_objects(self) -> list[str]:
         """What the base says is in the image: up to `MAX_BOXES` different names."""
-        (said,) = self.generate(ANSWER, [WHAT_OBJECTS], None, LIST_TOKENS)
+        (said,) = self._generate(ANSWER, [WHAT_OBJECTS], self._features, LIST_TOKENS)
         # An answer that was cut off may end in half a name.
         names = self._checkpoint.words(said).split(",")
         names = names[:-1] if len(said.tokens) >= LIST_TOKENS else names
@@ -105,7 +113,7 @@ class BaseTasks:
         if text not in self._maps:
             backbone = self._checkpoint.backbone
             block = half_depth_block(backbone.config.text_config.num_hidden_layers)
-            prompts = self._prompts(DETECT, [text])
+            prompts = self._prompts(DETECT, [text], self._features)
             self._maps[text] = backbone.attend(self._features, prompts, Reader(None, block)).map[0]
         return self._maps[text]
 
@@ -123,16 +131,12 @@ class BaseTasks:
 
     # The model's passes.
 
-    def generate(
-        self,
-        instruction: str,
-        contexts: Sequence[str],
-        boxes: Sequence[Box | None] | None,
-        most: int,
+    def _generate(
+        self, instruction: str, contexts: Sequence[str], features: Array, most: int
     ) -> list[Generation]:
-        """Greedy answers of at most `most` tokens, about each box's crop (None: the image)."""
+        """Greedy answers of at most `most` tokens about features (n or 1, N, D)."""
         parts = self._checkpoint
-        features, prompts = self._look(boxes), self._prompts(instruction, contexts)
+        prompts = self._prompts(instruction, contexts, features)
         prefill = read_prompts(parts.backbone, features, prompts, None)
         return reply_to(
             parts.backbone, parts.vocabulary, prefill, "unconstrained", max_new_tokens=most
@@ -144,19 +148,43 @@ class BaseTasks:
         yes, no = (tokenizer(w, add_special_tokens=False)["input_ids"][0] for w in (YES, NO))
         if yes == no or tokenizer.unk_token_id in (yes, no):
             return [None] * len(boxes)
-        features, prompts = self._look(boxes), self._prompts(ANSWER, [question] * len(boxes))
+        features = self._look(boxes)
+        prompts = self._prompts(ANSWER, [question] * len(boxes), features)
         prefill = read_prompts(parts.backbone, features, prompts, None)
         shares = softmax(prefill.logits)[:, [yes, no]].tolist()
         return [math.log(y / n) if y + n >= OPINION and y * n > 0 else None for y, n in shares]
 
-    def _look(self, boxes: Sequence[Box | None] | None) -> Array:
-        if boxes is None or all(box is None for box in boxes):
+    def _look(self, boxes: Sequence[Box | None]) -> Array:
+        """The features of each box's crop (None: the image)."""
+        if all(box is None for box in boxes):
             return self._features
         crops = [self._image if box is None else self.crop(box) for box in boxes]
         return self._checkpoint.look(*crops)
 
-    def _prompts(self, instruction: str, contexts: Sequence[str]) -> Prompts:
-        return encode_prompts(self._checkpoint.processor, instruction, contexts)
+    def _cells(self, box: Box) -> Cells:
+        """The features that a box touches, (g, g); one at least."""
+        grid, part = self._checkpoint.grid, box.in_fractions(*self.size).clipped()
+
+        def span(low: float, high: float) -> slice:
+            first = min(int(low * grid), grid - 1)
+            return slice(first, max(math.ceil(high * grid), first + 1))
+
+        cells = np.zeros((grid, grid), np.bool_)
+        cells[span(part.y_min, part.y_max), span(part.x_min, part.x_max)] = True
+        return cells
+
+    def _inside(self, cells: Cells, parts: Sequence[Cells]) -> Array:
+        """TOKENS of a box's features, some twice where it has fewer: (TOKENS, D).
+
+        parts: of all boxes. What lies in another one, too, may show that one's thing.
+        """
+        own = cells & (np.sum(parts, 0) < 2)
+        found = self._features[0][(own if own.any() else cells).ravel()]
+        return np.asarray(found[np.linspace(0, len(found) - 1, TOKENS).round().astype(int)])
+
+    def _prompts(self, instruction: str, contexts: Sequence[str], features: Array) -> Prompts:
+        processor = self._checkpoint.processor
+        return encode_prompts(processor, instruction, contexts, image_tokens=features.shape[1])
 
     def _listed(self, said: Generation) -> Detection:
         first = self._checkpoint.vocabulary.first_location

@@ -33,7 +33,7 @@ from clue_ros.model.fusion import Fusion
 from clue_ros.model.location_tokens import WHOLE
 from clue_ros.model.multi_view import ZOOMED, Agreement, Window, agreed, settled, windows
 from clue_ros.model.peaks import find_peaks
-from clue_ros.model.ranking import NOT_SHOWN, shortlist
+from clue_ros.model.ranking import NOT_SHOWN, Evidence, said_alone, shortlist
 from clue_ros.model.zero_shot import judge, reply_to
 
 if TYPE_CHECKING:
@@ -210,9 +210,9 @@ class Detector(Policy):
     ) -> Agreement:
         """The box of the first view; where that leaves a doubt, that of two views or of all.
 
-        With a box head, the best of the decoder's boxes and the head's (`clue_ros.model.ranking`).
-        first: the context as the first view read it. further: as all further views did, None where
-        they did not.
+        With a box head, in doubt the best of the decoder's boxes and the head's
+        (`clue_ros.model.ranking`). first: the context as the first view read it. further: as all
+        further views did, None where they did not.
         """
         through = self._windows(view, estimate.peaks)
         found, read = [said], [first]
@@ -230,8 +230,12 @@ class Detector(Policy):
                 if rest is not None:
                     self._ask(rest[len(found) - 1 :], context, further, found, read)
         agreement = agreed(found, through[: len(found)])
-        if said.via:  # counted: the words say which one more exactly than its looks
+        # Counted: the words say which one more exactly than its looks.
+        if said.via or self.checkpoint.box_head is None:
             return agreement
+        if is_sure:
+            box = agreement.box.in_fractions(view.width, view.height)
+            return self._scored(agreement, said_alone(said.score, estimate.attention, box))
         return self._ranked(agreement, found, read, through, view, estimate)
 
     def _ask(
@@ -258,8 +262,7 @@ class Detector(Policy):
     ) -> Agreement:
         """The best of the views' boxes, what they agree on, and the box head's candidates."""
         box_map = view.box_map
-        if box_map is None:
-            return agreement
+        assert box_map is not None
         seen = through[: len(found)]
         replies = zip(found, seen, strict=True)
         boxes = [window.box(reply.codes) for reply, window in replies if reply.codes is not None]
@@ -278,9 +281,13 @@ class Detector(Policy):
         if len(rated) > ZOOMED:  # the decision asked all views
             rated = rated[[0, ZOOMED]]
         at, evidence = listed.best(rated)
+        return self._scored(replace(agreement, box=meant[at]), evidence)
+
+    def _scored(self, agreement: Agreement, evidence: Evidence) -> Agreement:
+        """An agreement with its evidence, and with the score that was fitted to it, if one was."""
         fit = self.checkpoint.box_score
         score = agreement.score if fit is None else fit.of(evidence)
-        return replace(agreement, box=meant[at], score=score, evidence=evidence)
+        return replace(agreement, score=score, evidence=evidence)
 
     def _windows(self, view: View, peaks: Sequence[Peak]) -> list[Window]:
         """The windows of all views of an image, where the words attend to these peaks."""

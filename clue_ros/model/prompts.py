@@ -367,10 +367,12 @@ def encode_prompts(
     instruction: str | Sequence[str],
     contexts: Sequence[str],
     suffixes: Sequence[str] | None = None,
+    image_tokens: int | None = None,
 ) -> Prompts:
     """The tokens PaliGemmaProcessor makes of "instruction context", without touching a picture.
 
-    instruction: one for all contexts, or one for each.
+    instruction: one for all contexts, or one for each. image_tokens: as many as the features of a
+    picture that they are asked about; None: of a whole one.
 
     `contexts` are people's words (data: they are escaped); `instruction` ("detect", "clarify") and
     `suffixes` (training targets, which may hold location tokens) are ours. An empty instruction
@@ -378,12 +380,14 @@ def encode_prompts(
     """
     tokenizer = processor.tokenizer
     one = isinstance(instruction, str)
+    seen = processor.image_seq_length if image_tokens is None else image_tokens
     rows = []
     for i, context in enumerate(contexts):
         word = instruction if one else instruction[i]
         prefix = f"{word} " if word else ""
         prefix += escape(context, tokenizer)
-        rows.append(_encode(processor, prefix, len(word), suffixes[i] if suffixes else None))
+        suffix = suffixes[i] if suffixes else None
+        rows.append(_encode(processor, seen, prefix, len(word), suffix))
     length = max(len(row["input_ids"]) for row in rows)
     fill = {"input_ids": tokenizer.pad_token_id, "labels": -100, "query_mask": False}
 
@@ -395,11 +399,10 @@ def encode_prompts(
 
 
 def _encode(
-    processor: PaliGemmaProcessor, prefix: str, skip: int, suffix: str | None
+    processor: PaliGemmaProcessor, image_tokens: int, prefix: str, skip: int, suffix: str | None
 ) -> dict[str, list[Any]]:
     """One prompt as lists; words that start before character `skip` are no queries."""
     text = encode_text(processor.tokenizer, prefix, skip, suffix)
-    before = processor.image_seq_length
     lead: dict[str, Any] = {
         "input_ids": processor.image_token_id,
         "attention_mask": 1,
@@ -407,7 +410,7 @@ def _encode(
         "labels": -100,
         "query_mask": False,
     }
-    return {name: [lead[name]] * before + values for name, values in text.items()}
+    return {name: [lead[name]] * image_tokens + values for name, values in text.items()}
 
 
 def encode_text(tokenizer: Any, prefix: str, skip: int, suffix: str | None) -> dict[str, list[Any]]:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,13 +28,15 @@ Image = npt.NDArray[np.uint8]
 class Encoded:
     """An image's features (1, N, D); those (N, D) of the windows onto it that were needed last.
 
-    pixels: a copy, as a caller may write to the image later. stages: of a stem's network, by the
-    longer side at which it read the image and by their numbers; patches: for taught words; box_map:
-    boxes of all objects; all once they were needed.
+    pixels: a copy, as a caller may write to the image later. base: the model without adapters,
+    asked about this image. stages: of a stem's network, by the longer side at which it read the
+    image and by their numbers; patches: for taught words; box_map: boxes of all objects; all once
+    they were needed.
     """
 
     pixels: Image
     features: Any
+    base: BaseTasks | None = None
     further: dict[Window, Any] = field(default_factory=dict)
     stages: dict[tuple[int, tuple[int, ...]], list[Array]] = field(default_factory=dict)
     patches: Patches | None = None
@@ -110,9 +111,12 @@ class View:
             self._encoded.box_map = head(self.stages(SIDE, head.stages))
         return self._encoded.box_map
 
-    @cached_property
+    @property
     def base(self) -> BaseTasks:
         """The model without adapters, asked about this image; it remembers its answers."""
         from clue_ros.model.base_tasks import BaseTasks
 
-        return BaseTasks(self.checkpoint, self.image, self.features)
+        seen = self._encoded
+        if seen.base is None:
+            seen.base = BaseTasks(self.checkpoint, seen.pixels, seen.features)
+        return seen.base

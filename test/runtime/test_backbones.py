@@ -151,6 +151,19 @@ def test_one_images_features_serve_all_prompts(pair: tuple[Checkpoint, Checkpoin
         assert np.allclose(logits, own, atol=CLOSE)
 
 
+def test_some_features_of_a_picture_are_read_alike(
+    pair: tuple[Checkpoint, Checkpoint], fresh_seed: int
+) -> None:
+    asked = []
+    for parts in pair:
+        some = parts.look(image(fresh_seed))[:, 10:35:5]
+        prompts = encode_prompts(parts.processor, "answer en", REQUESTS, image_tokens=5)
+        state, logits = parts.backbone.read(some, prompts, None)
+        asked.append([logits, parts.backbone.step(state, np.array([7, 8, 9]))])
+    for ours, theirs in zip(*asked, strict=True):
+        assert np.allclose(ours, theirs, atol=10 * CLOSE)
+
+
 def test_the_base_alone_and_each_adapter_stay_apart(
     pair: tuple[Checkpoint, Checkpoint], fresh_seed: int
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.chooser import LabelledObjects
 from clue_ros.dialogue.helpful import LIKELY, asks_again, helpful, told
+from clue_ros.dialogue.noun_phrases import Phrase
 from clue_ros.dialogue.types import (
     AmbiguityEstimate,
     Box,
@@ -140,6 +141,46 @@ def test_after_a_no_all_others_are_asked_about() -> None:
     assert len(asked("", "the mug", objects=objects).candidates) == 2
     question = asked("", "the mug", objects=objects, refused=(RIGHT,))
     assert question.suggested_answers == ("the red one", "the pink one")
+
+
+class Looking(LabelledObjects):
+    """Candidates without colours, which are known once they are looked at."""
+
+    looked: frozenset[Box] = frozenset()
+
+    def find(self, phrase: Phrase) -> tuple[Candidate, ...]:
+        """What the label names, as a detector has it."""
+        return tuple(replace(c, label="mug", attributes={}) for c in super().find(phrase))
+
+    def described(
+        self, candidates: Sequence[Candidate], attribute: str, noun: str
+    ) -> tuple[Candidate, ...]:
+        """With the attributes of the objects."""
+        self.looked |= {c.box for c in candidates if attribute not in c.attributes}
+        known = {c.box: c.attributes for c in self.objects}
+        return tuple(c.known(**known[c.box]) for c in candidates)
+
+
+@pytest.mark.parametrize(
+    ("written", "request_", "looked", "text"),
+    [
+        ("the left one or the right one?", "the mug", (), "The left one or the right one?"),
+        ("the red one or the blue one?", "the mug", (LEFT, RIGHT), "The red one or the blue one?"),
+        ("where is it?", "the mug", (LEFT, RIGHT), "The red one or the blue one?"),
+        ("where is it?", "the mug on the left", (LEFT,), "Do you mean the red mug?"),
+        ("where is it?", "the red mug on the left", (), "Do you mean this one?"),
+    ],
+)
+def test_colours_are_looked_at_where_words_need_them(
+    written: str, request_: str, looked: tuple[Box, ...], text: str
+) -> None:
+    objects = (*OBJECTS[:2], Candidate(BELOW, "pink mug", 0.2))
+    finder = Looking(objects, SIZE)
+    found = helpful(Question(written, (), (), estimate()), Dialogue(request_), finder)
+    assert found is not None
+    assert finder.looked == set(looked)
+    assert found.text == text
+    assert set(found.labels) <= {"mug", "red mug", "blue mug"}
 
 
 def test_guesses_stand_in_where_nothing_is_found() -> None:

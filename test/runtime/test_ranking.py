@@ -17,7 +17,16 @@ from clue_ros.model.box_head import BoxMap
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.location_tokens import LAST
 from clue_ros.model.multi_view import Window
-from clue_ros.model.ranking import NOT_SHOWN, RATED, SETTINGS_FILE, BoxScore, Evidence, shortlist
+from clue_ros.model.policies import Detector
+from clue_ros.model.ranking import (
+    NOT_SHOWN,
+    RATED,
+    SETTINGS_FILE,
+    SURE_QUALITY,
+    BoxScore,
+    Evidence,
+    shortlist,
+)
 
 REQUEST = "pick up the red block"
 FIT = {"bias": 2.0, "rating": 1.0, "quality": 0.5, "share": 1.5}
@@ -64,6 +73,28 @@ def test_both_backbones_point_at_the_same_box(headed: Path, fresh_seed: int) -> 
     assert one.score == pytest.approx(other.score, abs=1e-3)
     assert 0 <= one.box.x_min < one.box.x_max <= 160
     assert 0 <= one.box.y_min < one.box.y_max <= 90
+
+
+def test_the_head_is_asked_where_the_decoder_leaves_a_doubt(headed: Path, fresh_seed: int) -> None:
+    picture, alone = image(fresh_seed, 90, 160), Dialogue(REQUEST)
+    clue = Clue.load(headed, device="cpu", policy="detector", num_views=3)
+    policy = clue.decides
+    assert isinstance(policy, Detector)
+
+    def point(doubtful: float) -> tuple[Box, Evidence | None]:
+        clue.doubtful_score = doubtful
+        found = policy.point(clue.look(picture), alone)[1]
+        return found.box, found.evidence
+
+    _, asked = point(1.0)
+    box, sure = point(0.0)
+    assert asked is not None
+    assert sure is not None
+    assert (asked.quality == SURE_QUALITY, sure.quality == SURE_QUALITY) == (False, True)
+    said = clue.checkpoint.speak(clue.look(picture).features, REQUEST, "grounding")
+    assert sure.rating == pytest.approx(np.log(said.score), abs=0.01)
+    assert said.codes is not None
+    assert box == Window(0, 0, 160, 90, 160, 90).box(said.codes)
 
 
 def test_a_head_that_knows_the_object_corrects_its_extent() -> None:

@@ -19,7 +19,7 @@ from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
 from clue_ros.images import load_image
 from clue_ros.model.loading import DEFAULT_MODEL, find_model
-from clue_ros.model.tasks import Detection
+from clue_ros.model.tasks import WHAT_COLOR, WHAT_IS, Detection
 from clue_ros.model.zero_shot import (
     Evidence,
     ZeroShotSettings,
@@ -287,6 +287,23 @@ def test_an_embedded_base_alone_replies_about_photographs(clue: Clue) -> None:
         assert len(clue.peak_masks(view, estimate)) == len(estimate.peaks)
     forced = clue.reply(view, Dialogue("pick up the mug"), force_grounding=True)
     assert isinstance(forced, Grounding)
+
+
+def test_the_base_tells_colours_and_kinds_of_boxes_in_a_picture(clue: Clue) -> None:
+    view = clue.look(load_image(PHOTOS.parent / "mugs.png"))
+    mugs = sorted(view.base.detect(["mug"])[0].candidates, key=lambda c: c.box.center[0])
+    boxes = [c.box for c in mugs]
+    assert view.base.answer(WHAT_COLOR.format("mug"), boxes) == ["pink", "purple", "black"]
+    assert view.base.answer(WHAT_IS, boxes) == ["mug"] * 3
+    outside = Box(-20, 460, -10, 700)  # of a detector that does not know the picture's rim
+    assert len(view.base.answer(WHAT_COLOR.format("mug"), [outside])) == 1
+
+
+def test_what_the_base_has_said_of_a_picture_is_kept_for_the_next_turn(clue: Clue) -> None:
+    picture = load_image(PHOTOS.parent / "mugs.png")
+    base = clue.look(picture).base
+    assert clue.look(picture.copy()).base is base
+    assert clue.look(picture[:-1]).base is not base
 
 
 def test_an_embedded_base_alone_holds_a_conversation(clue: Clue) -> None:
