@@ -168,6 +168,32 @@ def test_the_object_is_followed_from_the_key_frame_to_both_ends(clip: VideoReque
     assert json.dumps(found.summary()["key frame"]["ambiguous"]["asked"]) == "1.0"
 
 
+class Doubting(Seeing):
+    """A grounder that asks about each of its boxes in turn whether it is meant."""
+
+    def reply(
+        self, view: int, dialogue: Dialogue, *, force_grounding: bool = False
+    ) -> Question | Grounding:
+        """Show the next box that was not refused."""
+        left = [box for box in self.boxes if box not in dialogue.refused]
+        return asked_about(Grounding(left[0], "ball", 0.4, UNSURE), "Do you mean this one?")
+
+
+def test_the_person_confirms_the_box_that_is_meant_alone(clip: VideoRequest) -> None:
+    assert clip.known is not None
+    height, width = clip.load(0).shape[:2]
+    meant, other = (Box(*o.box).in_pixels(width, height) for o in clip.known.objects)
+    options = parsed(RvosOptions, "--data", "x", "--ways", "dialogue", "key frame")
+    found = measure(Doubting([other, meant], 0), [clip], options)
+    assert not found.problems
+    for record in found.records:
+        assert record["dialogue"].count("Do you mean this one?") == 2
+        assert record["dialogue"].endswith("user: yes")
+        said = record["dialogue"].split("user: ")[1]
+        assert "yes" not in said
+        assert (record["outcome"], record["questions"], record["bits"]) == ("NONE", 2, 1.0)
+
+
 def test_the_agent_option_lets_an_adapter_decide_alone(
     random_model: Path, tmp_path: Path, capsys: Any
 ) -> None:

@@ -253,6 +253,7 @@ class _Person:
         seed = options.seed + zlib.crc32(name.encode())  # the same in any order
         grammar = grammar_of(options.world)
         self.user = RichUser(grammar, known.objects, known.target, known.candidates, seed)
+        self.size = video.frames[0].shape[1::-1]
         self.first, self.text, self.code = len(known.candidates), text, ""
         self.conversation: Conversation | None = None
         try:
@@ -261,6 +262,8 @@ class _Person:
             self.code = error.code
 
     def __call__(self, asked: Question) -> str:
+        if asked.confirm:
+            return self.user.confirms(asked.candidates[0], *self.size)
         return self.user(asked.text)
 
     def about(self, code: str) -> Record:
