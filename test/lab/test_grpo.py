@@ -23,7 +23,8 @@ from clue_ros.lab.language.simulated_user import question_axes
 from clue_ros.lab.language.vocabulary import vocabulary
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.simulator.scene import Scene
-from clue_ros.lab.training.grpo import GrpoOptions, GrpoTrainer
+from clue_ros.lab.training.grpo import GrpoTrainer
+from clue_ros.lab.training.grpo_options import GrpoOptions
 from clue_ros.lab.training.grpo_rewards import (
     Ending,
     RewardOptions,

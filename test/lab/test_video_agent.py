@@ -13,16 +13,7 @@ import pytest
 from evaluation_helpers import parsed
 from moving_pictures import cut_out, moving
 from PIL import Image
-from tiny_language_model import write_random_language_model
-from transformers import (
-    CLIPImageProcessorPil,
-    CLIPVisionConfig,
-    LlamaConfig,
-    LlavaConfig,
-    LlavaForConditionalGeneration,
-    LlavaProcessor,
-    PreTrainedTokenizerFast,
-)
+from tiny_language_model import write_random_chat_model
 
 from clue_ros.dialogue.conversation import Conversation
 from clue_ros.dialogue.types import (
@@ -280,39 +271,6 @@ def test_a_chat_model_that_points_before_it_chose_a_frame_is_done() -> None:
     frames = [np.zeros((9, 9, 3), np.uint8)] * 6
     episode = hold_episode(ChatAgent(Chats(BOX_FORM), frames), Conversation("the mug"), str)
     assert (episode.code, episode.found) == ("BAD_FORM", None)
-
-
-def write_random_chat_model(folder: Path) -> Path:
-    """LLaVA with random weights, a tokenizer of single characters, and a chat template."""
-    write_random_language_model(folder)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    tokenizer.add_tokens(["<image>"], special_tokens=True)
-    text = LlamaConfig.from_pretrained(folder)
-    text.vocab_size = len(tokenizer)
-    vision = CLIPVisionConfig(
-        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        image_size=32, patch_size=16, projection_dim=16,
-    )  # fmt: skip
-    config = LlavaConfig(
-        vision_config=vision, text_config=text,
-        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
-        vision_feature_layer=-1,
-    )  # fmt: skip
-    pictures = CLIPImageProcessorPil(
-        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
-    )
-    template = (
-        "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for c in m['content'] %}"
-        "{% if c['type'] == 'image' %}<image>{% else %}{{ c['text'] }}{% endif %}{% endfor %}"
-        "<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
-    )
-    LlavaForConditionalGeneration(config).save_pretrained(folder)
-    LlavaProcessor(
-        pictures, tokenizer, patch_size=16, vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-        chat_template=template,
-    ).save_pretrained(folder)  # fmt: skip
-    return folder
 
 
 def test_a_chat_model_is_loaded_by_name_and_sees_the_frames(tmp_path: Path) -> None:

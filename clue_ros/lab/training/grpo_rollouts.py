@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import cv2
 import numpy as np
@@ -222,8 +222,24 @@ class Agent:
         )
 
 
+class Policy(Protocol):
+    """What `play` needs of an agent: `Agent`, or a chat model (`grpo_chat`)."""
+
+    def reply(
+        self,
+        features: Array,
+        rollouts: Sequence[Rollout],
+        contexts: Sequence[str],
+        rng: np.random.Generator | None,
+    ) -> list[Generation]:
+        """A reply to each context, sampled with `rng`, else the likeliest."""
+
+    def words(self, said: Generation) -> str:
+        """The sentence of a reply."""
+
+
 def play(
-    agent: Agent,
+    agent: Policy,
     grammar: RichGrammar,
     prompts: Sequence[Prompt],
     features: Array,
@@ -260,7 +276,7 @@ def _opened(grammar: RichGrammar, prompt: Prompt, image: int) -> Rollout:
 
 
 def _take(
-    agent: Agent,
+    agent: Policy,
     grammar: RichGrammar,
     rollout: Rollout,
     context: str,
