@@ -16,7 +16,7 @@ from tiny_language_model import write_random_chat_model
 
 from clue_ros.cli import main
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.chat_agent import ChatModel
+from clue_ros.lab.language.chat_agent import ChatModel
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.simulator import shards
 from clue_ros.lab.training.grpo_chat import ChatPolicy, whole

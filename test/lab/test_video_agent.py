@@ -26,9 +26,9 @@ from clue_ros.dialogue.types import (
 )
 from clue_ros.errors import ModelError
 from clue_ros.lab.data.videos import Known, VideoRequest
-from clue_ros.lab.evaluation.chat_agent import ChatAgent, ChatModel, read_action
 from clue_ros.lab.evaluation.rvos import RvosOptions, measure
-from clue_ros.lab.evaluation.video_agent import (
+from clue_ros.lab.language.chat_agent import ChatAgent, ChatModel, read_action
+from clue_ros.lab.language.video_agent import (
     MAX_TURNS,
     Action,
     AskPerson,

@@ -41,11 +41,11 @@ from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Dialogue, Grounding, Que
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.video_layouts import LAYOUTS, video_requests
 from clue_ros.lab.data.videos import Known, Mask, VideoRequest
-from clue_ros.lab.evaluation.chat_agent import ChatAgent, ChatModel
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, measured, note
-from clue_ros.lab.evaluation.video_agent import Episode, GrounderAgent, hold_episode, seen_frames
+from clue_ros.lab.language.chat_agent import ChatAgent, ChatModel
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.simulated_user import RichUser
+from clue_ros.lab.language.video_agent import Episode, GrounderAgent, hold_episode, seen_frames
 from clue_ros.lab.metrics import MIN_IOU, mask_iou, mean, rounded
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
 from clue_ros.lab.report import Cell, table, with_progress

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from PIL import Image as Picture
 
-from clue_ros.lab.evaluation.chat_agent import ASKING, ChatModel, message, read_action, text_part
-from clue_ros.lab.evaluation.video_agent import Action, AskPerson, Done, Segment
+from clue_ros.lab.language.chat_agent import ASKING, ChatModel, message, read_action, text_part
+from clue_ros.lab.language.video_agent import Action, AskPerson, Done, Segment
 from clue_ros.lab.training.grpo_rollouts import Prompt, Rollout
 from clue_ros.model.backbone import Array
 from clue_ros.model.decoding import Generation

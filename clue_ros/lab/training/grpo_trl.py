@@ -25,7 +25,7 @@ from transformers.trainer_utils import get_last_checkpoint
 from trl import GRPOConfig, GRPOTrainer
 
 from clue_ros.errors import ClueError
-from clue_ros.lab.evaluation.chat_agent import ChatModel
+from clue_ros.lab.language.chat_agent import ChatModel
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.simulator.scene import Scene
 from clue_ros.lab.training.datasets import training_scenes

@@ -22,7 +22,7 @@ from PIL import Image as Picture
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Question
 from clue_ros.dialogue.words import offered_answers
 from clue_ros.errors import ModelError
-from clue_ros.lab.evaluation.video_agent import (
+from clue_ros.lab.language.video_agent import (
     Action,
     AskPerson,
     Done,
