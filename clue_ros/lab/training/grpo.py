@@ -111,6 +111,8 @@ class GrpoTrainer:
             kept = sum(varies([r.reward for r in group]) for group in groups)
             means = {name: total / max(1, totals[name]) for name, (total, _) in seen.items()}
             means["groups"] = kept / max(1, totals["groups"])
+            differ = sum(len({rollout.acts for rollout in group}) > 1 for group in groups)
+            means["differ"] = differ / max(1, totals["groups"])
             yield partial(self._nothing, means)
             for part in self._parts(learned):
                 yield partial(self._losses, round_.features, part, number, totals["clipped"])

@@ -153,6 +153,11 @@ class Rollout:
         return sum(not turn.said.is_grounding for turn in self.turns)
 
     @property
+    def acts(self) -> str:
+        """Its replies in order, "q" for words and "b" for a box."""
+        return "".join("b" if turn.said.is_grounding else "q" for turn in self.turns)
+
+    @property
     def useless(self) -> int:
         """Number of questions that separated no candidates, or came when one was left."""
         return self.user.useless if self.user is not None else 0
