@@ -82,6 +82,8 @@ EXTRAS = {
     "scores": ("pycocoevalcap==1.2", "nltk==3.10.4"),
     # InViG from the hub and from parquet files; its JSON files need nothing more
     "invig": ("datasets==5.2.0",),
+    # `clue train grpo --backend trl`
+    "trl": ('trl==1.16.0 ; python_version >= "3.11"', "datasets==5.2.0"),
     # `clue data generate` on a cluster
     "ray": ("ray[data]==2.60.0",),
 }

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import torch
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import (
+    CLIPImageProcessorPil,
+    CLIPVisionConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+    PreTrainedTokenizerFast,
+)
 
 END, START, UNKNOWN = "<|im_end|>", "<|im_start|>", "<unk>"
 TEMPLATE = (
@@ -48,4 +57,37 @@ def write_random_language_model(folder: str | Path, seed: int = 0, width: int = 
         torch.manual_seed(seed)
         LlamaForCausalLM(config).save_pretrained(folder)
     fast.save_pretrained(folder)
+    return folder
+
+
+def write_random_chat_model(folder: Path) -> Path:
+    """LLaVA with random weights, a tokenizer of single characters, and a chat template."""
+    write_random_language_model(folder)
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer.add_tokens(["<image>"], special_tokens=True)
+    text = LlamaConfig.from_pretrained(folder)
+    text.vocab_size = len(tokenizer)
+    vision = CLIPVisionConfig(
+        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
+        image_size=32, patch_size=16, projection_dim=16,
+    )  # fmt: skip
+    config = LlavaConfig(
+        vision_config=vision, text_config=text,
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+        vision_feature_layer=-1,
+    )  # fmt: skip
+    pictures = CLIPImageProcessorPil(
+        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
+    )
+    template = (
+        "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for c in m['content'] %}"
+        "{% if c['type'] == 'image' %}<image>{% else %}{{ c['text'] }}{% endif %}{% endfor %}"
+        "<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+    )
+    LlavaForConditionalGeneration(config).save_pretrained(folder)
+    LlavaProcessor(
+        pictures, tokenizer, patch_size=16, vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template=template,
+    ).save_pretrained(folder)  # fmt: skip
     return folder

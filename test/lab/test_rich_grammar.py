@@ -12,6 +12,7 @@ import pytest
 from scene_helpers import random_objects, thing
 
 from clue_ros.dialogue.inflection import plural
+from clue_ros.dialogue.types import Box
 from clue_ros.dialogue.words import offered_answers
 from clue_ros.lab.language.dialogues import MAX_ASKED, DialogueState
 from clue_ros.lab.language.grammars import grammar_of
@@ -453,6 +454,18 @@ def test_a_useless_question_is_counted() -> None:
     person = RichUser(GRAMMAR, pair, 1, (1,), 0)
     person("the red one or the blue one ?")  # it was settled
     assert person.useless == 1
+
+
+def test_a_person_says_yes_to_the_box_of_the_target_alone() -> None:
+    pair = [thing(0.2, 0.5), thing(0.8, 0.5, color="blue")]
+    boxes = [Box(*o.box).in_pixels(200, 100) for o in pair]
+    for seed in range(10):
+        person = RichUser(GRAMMAR, pair, 1, (0, 1), seed)
+        assert person.confirms(boxes[1].moved(1, 0), 200, 100) == "yes"
+        person = RichUser(GRAMMAR, pair, 1, (0, 1), seed)
+        assert person.confirms(boxes[0], 200, 100) != "yes"
+        assert person.candidates == (1,)
+        assert person.confirms(Box(90, 0, 100, 10), 200, 100) != "yes"  # shows nothing
 
 
 def test_a_person_says_no_to_another_thing_that_nothing_tells_apart() -> None:

@@ -13,16 +13,7 @@ import pytest
 from evaluation_helpers import parsed
 from moving_pictures import cut_out, moving
 from PIL import Image
-from tiny_language_model import write_random_language_model
-from transformers import (
-    CLIPImageProcessorPil,
-    CLIPVisionConfig,
-    LlamaConfig,
-    LlavaConfig,
-    LlavaForConditionalGeneration,
-    LlavaProcessor,
-    PreTrainedTokenizerFast,
-)
+from tiny_language_model import write_random_chat_model
 
 from clue_ros.dialogue.conversation import Conversation
 from clue_ros.dialogue.types import (
@@ -35,9 +26,9 @@ from clue_ros.dialogue.types import (
 )
 from clue_ros.errors import ModelError
 from clue_ros.lab.data.videos import Known, VideoRequest
-from clue_ros.lab.evaluation.chat_agent import ChatAgent, ChatModel, read_action
 from clue_ros.lab.evaluation.rvos import RvosOptions, measure
-from clue_ros.lab.evaluation.video_agent import (
+from clue_ros.lab.language.chat_agent import ChatAgent, ChatModel, read_action
+from clue_ros.lab.language.video_agent import (
     MAX_TURNS,
     Action,
     AskPerson,
@@ -168,6 +159,32 @@ def test_the_object_is_followed_from_the_key_frame_to_both_ends(clip: VideoReque
     assert json.dumps(found.summary()["key frame"]["ambiguous"]["asked"]) == "1.0"
 
 
+class Doubting(Seeing):
+    """A grounder that asks about each of its boxes in turn whether it is meant."""
+
+    def reply(
+        self, view: int, dialogue: Dialogue, *, force_grounding: bool = False
+    ) -> Question | Grounding:
+        """Show the next box that was not refused."""
+        left = [box for box in self.boxes if box not in dialogue.refused]
+        return asked_about(Grounding(left[0], "ball", 0.4, UNSURE), "Do you mean this one?")
+
+
+def test_the_person_confirms_the_box_that_is_meant_alone(clip: VideoRequest) -> None:
+    assert clip.known is not None
+    height, width = clip.load(0).shape[:2]
+    meant, other = (Box(*o.box).in_pixels(width, height) for o in clip.known.objects)
+    options = parsed(RvosOptions, "--data", "x", "--ways", "dialogue", "key frame")
+    found = measure(Doubting([other, meant], 0), [clip], options)
+    assert not found.problems
+    for record in found.records:
+        assert record["dialogue"].count("Do you mean this one?") == 2
+        assert record["dialogue"].endswith("user: yes")
+        said = record["dialogue"].split("user: ")[1]
+        assert "yes" not in said
+        assert (record["outcome"], record["questions"], record["bits"]) == ("NONE", 2, 1.0)
+
+
 def test_the_agent_option_lets_an_adapter_decide_alone(
     random_model: Path, tmp_path: Path, capsys: Any
 ) -> None:
@@ -254,39 +271,6 @@ def test_a_chat_model_that_points_before_it_chose_a_frame_is_done() -> None:
     frames = [np.zeros((9, 9, 3), np.uint8)] * 6
     episode = hold_episode(ChatAgent(Chats(BOX_FORM), frames), Conversation("the mug"), str)
     assert (episode.code, episode.found) == ("BAD_FORM", None)
-
-
-def write_random_chat_model(folder: Path) -> Path:
-    """LLaVA with random weights, a tokenizer of single characters, and a chat template."""
-    write_random_language_model(folder)
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-    tokenizer.add_tokens(["<image>"], special_tokens=True)
-    text = LlamaConfig.from_pretrained(folder)
-    text.vocab_size = len(tokenizer)
-    vision = CLIPVisionConfig(
-        hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        image_size=32, patch_size=16, projection_dim=16,
-    )  # fmt: skip
-    config = LlavaConfig(
-        vision_config=vision, text_config=text,
-        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
-        vision_feature_layer=-1,
-    )  # fmt: skip
-    pictures = CLIPImageProcessorPil(
-        size={"shortest_edge": 32}, crop_size={"height": 32, "width": 32}
-    )
-    template = (
-        "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for c in m['content'] %}"
-        "{% if c['type'] == 'image' %}<image>{% else %}{{ c['text'] }}{% endif %}{% endfor %}"
-        "<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
-    )
-    LlavaForConditionalGeneration(config).save_pretrained(folder)
-    LlavaProcessor(
-        pictures, tokenizer, patch_size=16, vision_feature_select_strategy="default",
-        num_additional_image_tokens=1,
-        chat_template=template,
-    ).save_pretrained(folder)  # fmt: skip
-    return folder
 
 
 def test_a_chat_model_is_loaded_by_name_and_sees_the_frames(tmp_path: Path) -> None:

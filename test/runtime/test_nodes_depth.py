@@ -658,6 +658,14 @@ def test_masks_come_only_where_they_are_asked_for(client: Client, eye: RgbdCamer
     candidates = client.ground(REQUEST).question.candidates
     assert candidates
     assert all(candidate.mask.width == 0 for candidate in candidates)
+    client.set(masks=True)  # of a question's candidates, and of an object in an image of one's own
+    image = client.image(picture(WIDTH, HEIGHT))
+    asked = client.ground(REQUEST, image).question.candidates
+    found = client.ground(REQUEST, image, force=True).grounding.target
+    assert len(asked) == len(candidates)
+    for one in (*asked, found):
+        assert (one.mask.width, one.mask.height, one.mask.encoding) == (WIDTH, HEIGHT, "mono8")
+        assert set(one.mask.data) == {0, 255}
 
 
 def test_a_request_brings_its_own_depth(client: Client, eye: RgbdCamera) -> None:

@@ -54,8 +54,8 @@ class DialogueRequest:
 
     ``answer`` returns the user's answer to a question's text. ``about``: more fields of its record.
     ``meant`` returns the boxes, in pixels, of what all that the user has said can mean; None: not
-    known. ``declines`` returns the answer to "do you mean this one?" where the box shows another
-    thing: by default what is answered to "which one?". The grades say what a box shows.
+    known. ``confirms`` returns the answer to "do you mean this one?" about a box in pixels: by
+    default "yes" where a grade holds, else what is answered to "which one?".
     """
 
     text: str
@@ -63,13 +63,7 @@ class DialogueRequest:
     answer: Callable[[str], str]
     about: Mapping[str, Any] = field(default_factory=dict)
     meant: Callable[[], Sequence[Box]] | None = None
-    declines: Callable[[Box], str] | None = None
-
-    def confirms(self, shown: Box) -> str:
-        """The answer to "do you mean this one?"."""
-        if any(grade(shown) for grade in self.grades.values()):
-            return "yes"
-        return self.declines(shown) if self.declines else self.answer("which one?")
+    confirms: Callable[[Box], str] | None = None
 
 
 @dataclass(frozen=True)
@@ -297,9 +291,13 @@ def _measure_dialogue(
             turns = current_turns(conversation.dialogue.turns)
             said = [turn.text for turn in turns if turn.speaker == "user"]
             judged.append(judge_question(question, said, meant))
-        if question.confirm:
-            return request.confirms(question.candidates[0])
-        return request.answer(question.text)
+        if not question.confirm:
+            return request.answer(question.text)
+        (shown,) = question.candidates
+        if request.confirms is not None:
+            return request.confirms(shown)
+        is_meant = any(grade(shown) for grade in request.grades.values())
+        return "yes" if is_meant else request.answer("which one?")
 
     outcome = converse(clue, view, conversation, answer)
     assert outcome is not None  # the user answers every question

@@ -9,6 +9,7 @@ after at most three questions and forced then, has an IoU of at least 0.5 with t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,9 +55,10 @@ def dialogue_samples(
         (truth,) = ReferringItem(item.picture, item.turns, (boxes[target],)).boxes((width, height))
         grades = {"accuracy": lambda box, truth=truth: box.iou(truth) >= MIN_IOU}
         about = {"truth": [truth.as_list()]}
+        confirms = partial(user.confirms, width=width, height=height)
         load[item.picture.name] = item.picture.load
         requests = by_picture.setdefault(item.picture.name, [])
-        requests.append(DialogueRequest(text, grades, user, about))
+        requests.append(DialogueRequest(text, grades, user, about, confirms=confirms))
     return [
         EvalSample(name, load[name], interactive=tuple(requests))
         for name, requests in by_picture.items()

@@ -41,11 +41,11 @@ from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Dialogue, Grounding, Que
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.video_layouts import LAYOUTS, video_requests
 from clue_ros.lab.data.videos import Known, Mask, VideoRequest
-from clue_ros.lab.evaluation.chat_agent import ChatAgent, ChatModel
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, measured, note
-from clue_ros.lab.evaluation.video_agent import Episode, GrounderAgent, hold_episode, seen_frames
+from clue_ros.lab.language.chat_agent import ChatAgent, ChatModel
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.simulated_user import RichUser
+from clue_ros.lab.language.video_agent import Episode, GrounderAgent, hold_episode, seen_frames
 from clue_ros.lab.metrics import MIN_IOU, mask_iou, mean, rounded
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
 from clue_ros.lab.report import Cell, table, with_progress
@@ -253,6 +253,7 @@ class _Person:
         seed = options.seed + zlib.crc32(name.encode())  # the same in any order
         grammar = grammar_of(options.world)
         self.user = RichUser(grammar, known.objects, known.target, known.candidates, seed)
+        self.size = video.frames[0].shape[1::-1]
         self.first, self.text, self.code = len(known.candidates), text, ""
         self.conversation: Conversation | None = None
         try:
@@ -261,6 +262,8 @@ class _Person:
             self.code = error.code
 
     def __call__(self, asked: Question) -> str:
+        if asked.confirm:
+            return self.user.confirms(asked.candidates[0], *self.size)
         return self.user(asked.text)
 
     def about(self, code: str) -> Record:

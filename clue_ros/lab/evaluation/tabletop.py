@@ -116,9 +116,10 @@ def _sample(
         user = RichUser(grammar, scene.objects, target, r.candidates, int(rng.integers(2**31)))
         truth = {"truth": [_rounded_box(scene, target)]}
         meant = partial(_boxes_of, scene, user)
-        declines = partial(_decline, scene, user)
+        height, width = scene.image.shape[:2]
+        confirms = partial(user.confirms, width=width, height=height)
         grades = grades_of(scene, target)
-        dialogues.append(DialogueRequest(r.text, grades, user, truth, meant, declines))
+        dialogues.append(DialogueRequest(r.text, grades, user, truth, meant, confirms))
     return EvalSample(
         name=f"scene {number}",
         load=lambda: scene.image,
@@ -135,14 +136,6 @@ def _sample(
 def _boxes_of(scene: Scene, user: RichUser) -> list[Box]:
     """The boxes of what the user's words so far can mean."""
     return [pixel_box(scene, i) for i in user.candidates]
-
-
-def _decline(scene: Scene, user: RichUser, shown: Box) -> str:
-    """The user's answer where a box shows another object than the target, or none."""
-    boxes = [pixel_box(scene, i) for i in range(len(scene.objects))]
-    nearest = max(range(len(boxes)), key=lambda i: boxes[i].iou(shown))
-    other = boxes[nearest].iou(shown) >= MIN_IOU and nearest != user.target
-    return user.declines(nearest if other else None)
 
 
 def _held_out(grammar: RichGrammar, seed: Sequence[int]) -> tuple[str, ...]:

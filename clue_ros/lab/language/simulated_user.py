@@ -7,11 +7,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from clue_ros.dialogue.types import Box
 from clue_ros.lab.language.answers import Respondent
 from clue_ros.lab.language.questions import ClarifyingQuestion, partitions
 from clue_ros.lab.language.references import Candidates, Objects
 from clue_ros.lab.language.rich_grammar import RichGrammar
 from clue_ros.lab.language.words import PLACES, SIZES
+from clue_ros.lab.metrics import MIN_IOU
 from clue_ros.lab.simulator.object_catalogue import COLORS as SCANNED_COLORS
 from clue_ros.lab.simulator.worlds import HOUSEHOLD_COLORS
 
@@ -51,7 +53,8 @@ class RichUser:
     """Answers in the words of the rich grammar, then repeats the answer that settled the target.
 
     candidates: the objects that the answers so far leave. questions: number of questions asked.
-    useless: number of questions that separated no candidates, or came when one was left.
+    useless: number of questions that separated no candidates, or came when one was left; "do you
+    mean this one?" is not among them.
     """
 
     def __init__(
@@ -84,6 +87,21 @@ class RichUser:
         if said is not None:
             self._last, self.candidates = said
         return self._last
+
+    def confirms(self, shown: Box, width: float, height: float) -> str:
+        """Answer "do you mean this one?" about a box in pixels of a (height, width) image.
+
+        Yes where the box has an IoU of MIN_IOU with the target's, or its centre in it.
+        """
+        boxes = [Box(*o.box).in_pixels(width, height) for o in self.objects]
+        truth = boxes[self.target]
+        if shown.iou(truth) >= MIN_IOU or truth.contains(shown.center):
+            self.questions += 1
+            self.candidates = (self.target,)
+            return "yes"
+        overlaps = [box.iou(shown) for box in boxes]
+        nearest = int(np.argmax(overlaps))
+        return self.declines(nearest if overlaps[nearest] >= MIN_IOU else None)
 
     def declines(self, shown: int | None) -> str:
         """Answer "do you mean this one?" about another object than the target, None: about none."""

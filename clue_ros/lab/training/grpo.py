@@ -23,17 +23,17 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
+from transformers import AutoConfig
 
-from clue_ros.dialogue.types import MAX_QUESTIONS
-from clue_ros.errors import ClueError
+from clue_ros.errors import ClueError, ModelError
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.rich_grammar import RichGrammar
-from clue_ros.lab.options import add_options, at_least, option, read_options
+from clue_ros.lab.options import add_options, read_options
 from clue_ros.lab.simulator.shards import read_scenes
 from clue_ros.lab.training.adapters import frozen_base
 from clue_ros.lab.training.datasets import SIMULATED, training_scenes
+from clue_ros.lab.training.grpo_options import GRPO, TRL, GrpoOptions
 from clue_ros.lab.training.grpo_rewards import (
-    RewardOptions,
     clipped_losses,
     fading,
     step_advantages,
@@ -51,73 +51,25 @@ from clue_ros.lab.training.grpo_rollouts import (
     play,
     prompts_about,
 )
-from clue_ros.lab.training.loop import Group, PartLosses, Parts, TrainingSettings, train
-from clue_ros.lab.training.options import LearnerOptions
+from clue_ros.lab.training.loop import Group, PartLosses, Parts, train
 from clue_ros.lab.training.parallel import Processes, start_processes
 from clue_ros.model.adapters import Adapters
 from clue_ros.model.backbone import IVG, Array
 from clue_ros.model.checkpoint import existing_folder, load_ivg_settings, save_ivg_settings
 from clue_ros.model.decoding import Vocabulary
-from clue_ros.model.loading import find_base, find_model, fingerprint
+from clue_ros.model.loading import (
+    find_base,
+    find_model,
+    fingerprint,
+    first_line,
+    local_or_hub,
+    name_and_revision,
+)
 from clue_ros.model.prompts import encode_prompts
 from clue_ros.model.torch_backbone import TorchBackbone
+from clue_ros.requirements import missing
 
-GRPO = "grpo"  # the folder's name
 HELD_OUT_BATCH = 16  # prompts whose dialogues are held together
-
-
-@dataclass(frozen=True, kw_only=True)
-class GrpoOptions(LearnerOptions):
-    """The options of `clue train grpo`."""
-
-    init: Path | None = option(
-        None, "folder of the adapter to begin with; default: the model's", metavar="ADAPTER"
-    )
-    steps: int = option(100, "optimizer steps", type=at_least(1))
-    prompts: int = option(4, "requests of one round of dialogues", type=at_least(1))
-    rollouts: int = option(8, "dialogues from each request", type=at_least(2))
-    updates: int = option(
-        1,
-        "optimizer steps of a round, each with its part of the requests",
-        type=at_least(1),
-    )
-    lr: float = option(1e-4, "learning rate")
-    warmup: float = option(0.1, "share of the steps with linear warm-up")
-    weight_decay: float = option(0.0, "weight decay of AdamW")
-    clip_low: float = option(
-        0.2, "a token's ratio to the policy that sampled it is clipped below 1 - this"
-    )
-    clip_high: float = option(0.28, "and above 1 + this")
-    max_turns: int = option(MAX_QUESTIONS, "largest number of questions", type=at_least(1))
-    clear_share: float = option(0.3, "share of requests that mean one object")
-    absent_share: float = option(0.1, "share of requests for what is not there")
-    held_out: int = option(40, "validation scenes to measure on with every saved state")
-    log_every: int = option(5, "steps between two rows of the log")
-    rewards: RewardOptions
-
-    def __post_init__(self) -> None:
-        """Raises ClueError for options that cannot work."""
-        if not 0 <= self.clear_share + self.absent_share <= 1:
-            raise ClueError("--clear-share and --absent-share: want shares of 1 together at most")
-        for name in ("steps", "save_every"):  # a state is saved between two rounds
-            if (value := getattr(self, name)) % self.updates:
-                flag = name.replace("_", "-")
-                raise ClueError(f"--{flag} {value} is no multiple of --updates {self.updates}")
-
-    @property
-    def settings(self) -> TrainingSettings:
-        """The loop's settings."""
-        return TrainingSettings(
-            self.steps,
-            self.prompts * self.rollouts,
-            self.lr,
-            weight_decay=self.weight_decay,
-            warmup=self.warmup,
-            schedule="linear",
-            final_rate=self.final_rate,
-            seed=self.seed,
-            save_every=self.save_every,
-        )
 
 
 @dataclass(frozen=True)
@@ -159,6 +111,8 @@ class GrpoTrainer:
             kept = sum(varies([r.reward for r in group]) for group in groups)
             means = {name: total / max(1, totals[name]) for name, (total, _) in seen.items()}
             means["groups"] = kept / max(1, totals["groups"])
+            differ = sum(len({rollout.acts for rollout in group}) > 1 for group in groups)
+            means["differ"] = differ / max(1, totals["groups"])
             yield partial(self._nothing, means)
             for part in self._parts(learned):
                 yield partial(self._losses, round_.features, part, number, totals["clipped"])
@@ -291,10 +245,41 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Train adapter B on and write its folder."""
     options = read_options(GrpoOptions, args)
+    if options.backend == TRL:
+        return train_chat(options)
     processes = start_processes(str(options.start_device()), "float32")
     train_grpo(options, processes)
     processes.close()
     return 0
+
+
+def train_chat(options: GrpoOptions) -> int:
+    """Train a chat model by TRL. Raises ClueError without TRL, and for a PaliGemma."""
+    here = local_or_hub(options.model)
+    name = str(find_base(here)) if isinstance(here, Path) else options.model
+    if kind_of(name).startswith("paligemma"):
+        raise ClueError(
+            f"{options.model} is a PaliGemma: TRL would mark its replies as prefix, which it reads"
+            " both ways, and learn from wrong log-probabilities. Use --backend own"
+        )
+    try:
+        from clue_ros.lab.training.grpo_trl import train_by_trl
+    except ModuleNotFoundError as error:
+        raise ClueError(missing("trl", "--backend trl")) from error
+    train_by_trl(options)
+    return 0
+
+
+def kind_of(model: str) -> str:
+    """The model type in the configuration of a folder or hub id. Raises ModelError."""
+    place, revision = name_and_revision(model)
+    try:
+        found = AutoConfig.from_pretrained(place, **({"revision": revision} if revision else {}))
+    except Exception as error:  # whatever the hub's client and the libraries raise
+        raise ModelError(
+            f"cannot read the configuration of {model}: {first_line(error)}"
+        ) from error
+    return str(found.model_type)
 
 
 def train_grpo(options: GrpoOptions, processes: Processes) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import cv2
 import numpy as np
@@ -153,6 +153,11 @@ class Rollout:
         return sum(not turn.said.is_grounding for turn in self.turns)
 
     @property
+    def acts(self) -> str:
+        """Its replies in order, "q" for words and "b" for a box."""
+        return "".join("b" if turn.said.is_grounding else "q" for turn in self.turns)
+
+    @property
     def useless(self) -> int:
         """Number of questions that separated no candidates, or came when one was left."""
         return self.user.useless if self.user is not None else 0
@@ -222,8 +227,24 @@ class Agent:
         )
 
 
+class Policy(Protocol):
+    """What `play` needs of an agent: `Agent`, or a chat model (`grpo_chat`)."""
+
+    def reply(
+        self,
+        features: Array,
+        rollouts: Sequence[Rollout],
+        contexts: Sequence[str],
+        rng: np.random.Generator | None,
+    ) -> list[Generation]:
+        """A reply to each context, sampled with `rng`, else the likeliest."""
+
+    def words(self, said: Generation) -> str:
+        """The sentence of a reply."""
+
+
 def play(
-    agent: Agent,
+    agent: Policy,
     grammar: RichGrammar,
     prompts: Sequence[Prompt],
     features: Array,
@@ -260,7 +281,7 @@ def _opened(grammar: RichGrammar, prompt: Prompt, image: int) -> Rollout:
 
 
 def _take(
-    agent: Agent,
+    agent: Policy,
     grammar: RichGrammar,
     rollout: Rollout,
     context: str,

@@ -22,7 +22,7 @@ from PIL import Image as Picture
 from clue_ros.dialogue.types import AmbiguityEstimate, Box, Dialogue, Question
 from clue_ros.dialogue.words import offered_answers
 from clue_ros.errors import ModelError
-from clue_ros.lab.evaluation.video_agent import (
+from clue_ros.lab.language.video_agent import (
     Action,
     AskPerson,
     Done,
@@ -50,7 +50,7 @@ _RULES = (
     ' then shown that frame, and write {{"bbox_2d": [x1, y1, x2, y2], "point_2d": [x, y]}} of the'
     " object, from 0 to 1000 of the frame's width and height."
 )
-_ASKING = (
+ASKING = (
     " While there are several, never guess: ask about the one property (colour, shape, place,"
     " direction, action) that splits them most evenly, and write <call>"
     '{"name": "vlm_tool", "query": "QUESTION"}</call>. Call the object "the target", and do not'
@@ -105,7 +105,7 @@ class ChatModel:
         self.max_new_tokens = max_new_tokens
 
     @classmethod
-    def load(cls, name: str, device: str = "auto") -> ChatModel:
+    def load(cls, name: str, device: str = "auto", dtype: str = "auto") -> ChatModel:
         """Load a hub id (owner/name@revision) or a folder. Raises ModelError."""
         import transformers
 
@@ -119,13 +119,25 @@ class ChatModel:
             with quietly():
                 processor = transformers.AutoProcessor.from_pretrained(place, **pinned)
                 model = transformers.AutoModelForImageTextToText.from_pretrained(
-                    place, use_safetensors=True, dtype=choose_dtype("auto", where), **pinned
+                    place, use_safetensors=True, dtype=choose_dtype(dtype, where), **pinned
                 )
         except Exception as error:  # whatever the hub's client and the libraries raise
             raise ModelError(f"cannot load the chat model {name}: {first_line(error)}") from error
         if not getattr(processor, "chat_template", None):
             raise ModelError(f"{name} has no chat template: it is not a chat model")
         return cls(model.to(where), processor)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The processor's tokenizer."""
+        return self.processor.tokenizer
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """The tokens that end a reply."""
+        found = self.model.generation_config.eos_token_id
+        several = found if isinstance(found, list) else [] if found is None else [found]
+        return (self.tokenizer.eos_token_id, *several)
 
     def say(self, messages: list[dict[str, Any]]) -> str:
         """The likeliest reply to a chat, whose pictures are PIL's."""
@@ -138,8 +150,8 @@ class ChatModel:
         ).to(self.model.device, self.model.dtype)
         # Without gradients, by transformers' own decorator.
         out = self.model.generate(**inputs, do_sample=False, max_new_tokens=self.max_new_tokens)
-        said = out[0, inputs["input_ids"].shape[1] :]
-        text: str = self.processor.decode(said, skip_special_tokens=True)
+        reply = out[0, inputs["input_ids"].shape[1] :]
+        text: str = self.processor.decode(reply, skip_special_tokens=True)
         return text
 
 
@@ -166,33 +178,35 @@ class ChatAgent:
         self, dialogue: Dialogue, chosen: Sequence[int], may_ask: bool
     ) -> list[dict[str, Any]]:
         """The chat so far, in the forms that the model writes itself."""
-        rules = _RULES.format(count=len(self.frames), asking=_ASKING if may_ask else "")
+        rules = _RULES.format(count=len(self.frames), asking=ASKING if may_ask else "")
         request, *later = dialogue.turns
         opening: list[dict[str, Any]] = []
         for number, frame in enumerate(self.frames):
             small = frame.copy()
             small.thumbnail((SIDE, SIDE))
-            opening += [_text(f"Frame {number}:"), {"type": "image", "image": small}]
-        opening.append(_text(f"The person says: {request.text}"))
-        messages = [{"role": "system", "content": [_text(rules)]}, _said("user", opening)]
+            opening += [text_part(f"Frame {number}:"), {"type": "image", "image": small}]
+        opening.append(text_part(f"The person says: {request.text}"))
+        messages = [{"role": "system", "content": [text_part(rules)]}, message("user", opening)]
         for turn in later:
             if turn.speaker == "robot":
                 call = f'<call>{{"name": "vlm_tool", "query": "{turn.text}"}}</call>'
-                messages.append(_said("assistant", [_text(call)]))
+                messages.append(message("assistant", [text_part(call)]))
             else:
                 heard = f"<information>{turn.text}</information>"
-                messages.append(_said("user", [_text(heard)]))
+                messages.append(message("user", [text_part(heard)]))
         if chosen:
             key = f"<keyframe>{chosen[-1]}</keyframe>"
-            messages.append(_said("assistant", [_text(key)]))
+            messages.append(message("assistant", [text_part(key)]))
             picture = {"type": "image", "image": self.frames[chosen[-1]]}
-            messages.append(_said("user", [_text("The key frame:"), picture]))
+            messages.append(message("user", [text_part("The key frame:"), picture]))
         return messages
 
 
-def _text(text: str) -> dict[str, Any]:
+def text_part(text: str) -> dict[str, Any]:
+    """Words as a part of a message."""
     return {"type": "text", "text": text}
 
 
-def _said(role: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+def message(role: str, content: list[dict[str, Any]]) -> dict[str, Any]:
+    """A message of a chat."""
     return {"role": role, "content": content}
