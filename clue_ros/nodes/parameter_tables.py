@@ -113,9 +113,9 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "max_risk",
         0.0,
-        "Share of requests that may end in a wrong box without a confirmation: a box with less trust"
-        " is shown first (this one?). Needs a calibration of this place (docs/risk.md), else every"
-        " box is shown; 0: no bound.",
+        "Share of requests that may end in a wrong box without a confirmation: an unsure box is"
+        " shown first (this one?). Needs a calibration of this place (docs/risk.md), else every box"
+        " is shown; 0: no bound.",
         range=(0.0, 0.99),
         unit="1",
     ),
@@ -247,7 +247,7 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "tracker",
         FLOW,
-        "The tracker of objects: flow (optical flow, on a CPU, without weights), or sam2: and a hub "
+        "Tracker of objects: flow (optical flow, on a CPU, without weights), or sam2: and a hub "
         "id or folder of SAM 2 or EdgeTAM, such as sam2:facebook/sam2.1-hiera-tiny (needs torch).",
         change=Change.UNCONFIGURED,
     ),
