@@ -72,7 +72,7 @@ class GroundingError(Exception):
     """Why there is no grounding.
 
     Attributes:
-        code: an error of the action (ANSWER_TIMEOUT, BUSY, MAX_TURNS, ...; docs/ros.md has all), or
+        code: an error of the action (ANSWER_TIMEOUT, BUSY, ...; docs/errors.md has all), or
             NO_SERVER: perception does not run; SERVER_LOST: it died during the dialogue;
             NO_RESULT: the goal ended without a result;
             REJECTED: it did not take the goal; TIMEOUT: the caller's time is up; SHUTDOWN: ROS has
