@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Leaves for py_trees: hold a dialogue, answer its questions, follow what it found.
+"""Leaves for py_trees: hold a dialogue, answer its questions, follow the object.
 
     root = py_trees.composites.Sequence("fetch", memory=True)
     root.add_children([dialogue("the red mug", grounder, answer), Track(grounder), grasp])
@@ -61,7 +61,7 @@ class Ground(py_trees.behaviour.Behaviour):
 
     def terminate(self, new_status: Status) -> None:
         """End the dialogue if the tree turns elsewhere before it has ended."""
-        if new_status is Status.INVALID:  # also of a leaf that has ended, at a restart
+        if new_status is Status.INVALID:  # py_trees also calls it for an ended leaf, at a restart
             self.shutdown()
 
     def shutdown(self) -> None:

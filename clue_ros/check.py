@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def inspect(args: argparse.Namespace) -> Report:
-    """What is found about the model of these options."""
+    """Return the report about the model of these options."""
     options = load_options(args)
     if args.model == WRAPPER:
         from clue_ros.wrapper.preflight import inspect_wrapper

@@ -3,11 +3,11 @@
 """``clue``: the whole system in a terminal, without ROS.
 
     clue ground IMAGE "pick up the left block"     point, or ask and wait for the answer
-    clue teach IMAGE --box X0 Y0 X1 Y1 --name N    show an object and say what it is called
+    clue teach IMAGE --box X0 Y0 X1 Y1 --name N    show an object and name it
     clue pair IMAGES --out DIR                     two people make dialogues (a web page)
     clue replay BAG "the cup"                      reply to the pictures of a recorded bag
-    clue read FILE                                 say how people's utterances are read
-    clue check --model M                           say whether a model would load here
+    clue read FILE                                 show how the robot reads utterances
+    clue check --model M                           check whether a model would load here
     clue export M --out FOLDER                     write a model with weights of 8 bits
     clue share M --name OWNER/NAME --out FOLDER    a model and its card for others
     clue label PHOTOS                              box and name the objects on photographs
@@ -58,21 +58,22 @@ class Command:
 
 
 COMMANDS: dict[str, Command | dict[str, Command]] = {
-    "ground": Command("clue_ros.ground", "point at what a sentence means, or ask"),
-    "teach": Command("clue_ros.teach", "show an object and say what it is called"),
+    "ground": Command("clue_ros.ground", "point at the object that a sentence means, or ask"),
+    "teach": Command("clue_ros.teach", "show an object and name it"),
     "demo-page": Command(
-        "clue_ros.console.demo_page", "a web page to talk to a model about pictures"
+        "clue_ros.console.demo_page", "open a web page to talk to a model about pictures"
     ),
-    "pair": Command("clue_ros.console.pair_command", "a web page where two people make dialogues"),
+    "pair": Command(
+        "clue_ros.console.pair_command", "open a web page where two people make dialogues"
+    ),
     "replay": Command("clue_ros.nodes.replay", "reply to the pictures of a recorded bag"),
-    "read": Command("clue_ros.read", "how utterances of people are read, before any model"),
-    "check": Command("clue_ros.check", "would a model load here? (before a download)"),
-    "export": Command("clue_ros.model.export", "a model in 8 bits, for a CPU with little memory"),
-    "share": Command("clue_ros.model.share", "a model's folder and card for others, and the hub"),
+    "read": Command("clue_ros.read", "show how the robot reads utterances, without a model"),
+    "check": Command("clue_ros.check", "check whether a model would load here, before a download"),
+    "export": Command("clue_ros.model.export", "write a model with weights of 8 or 4 bits"),
+    "share": Command("clue_ros.model.share", "write a model and its card for others and the hub"),
     "adapt": Command("clue_ros.lab.adapt", "fit a model to one table from a few photographs"),
     "calibrate": Command(
-        "clue_ros.lab.evaluation.calibrate",
-        "from when on a box needs no confirmation",
+        "clue_ros.lab.evaluation.calibrate", "bound wrong boxes without a confirmation"
     ),
     "label": Command("clue_ros.lab.data.label_page", "box and name objects on photographs"),
     "review": Command("clue_ros.console.review_page", "review recorded episodes in a browser"),
@@ -97,13 +98,15 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "maps": Command(
             "clue_ros.lab.evaluation.attention_maps", "attention pictures (Figures 5, 8, 9)"
         ),
-        "localisation": Command("clue_ros.lab.evaluation.localisation", "do peaks hit candidates?"),
+        "localisation": Command(
+            "clue_ros.lab.evaluation.localisation", "whether peaks hit candidates"
+        ),
         "masks": Command("clue_ros.lab.evaluation.masks", "masks against the simulator's"),
         "photos": Command(
             "clue_ros.lab.evaluation.photos", "open photographs, unlike any training"
         ),
         "forms": Command(
-            "clue_ros.lab.evaluation.forms", "the same reply in every form of a request?"
+            "clue_ros.lab.evaluation.forms", "whether every form of a request gets the same reply"
         ),
         "rec": Command(
             "clue_ros.lab.evaluation.rec", "referring expressions, with any detector (LLM-wrapper)"
@@ -111,22 +114,22 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
         "rvos": Command(
             "clue_ros.lab.evaluation.rvos", "requests about videos: ask, point, follow"
         ),
-        "intent": Command("clue_ros.lab.evaluation.intent", "how utterances of people are read"),
+        "intent": Command("clue_ros.lab.evaluation.intent", "the reader of utterances"),
         "tasks": Command(
             "clue_ros.lab.evaluation.public_tasks", "PaliGemma's public tasks, without adapters"
         ),
     },
     "train": {
-        "intent": Command("clue_ros.lab.training.intent", "the reader of what people say"),
+        "intent": Command("clue_ros.lab.training.intent", "the reader of utterances"),
         "base": Command("clue_ros.lab.training.base", "the backbone: vision, then language"),
         "average": Command("clue_ros.lab.training.average", "the mean of several backbones"),
         "detector": Command("clue_ros.lab.training.detector", "adapter A and the ambiguity head"),
         "ivg": Command("clue_ros.lab.training.ivg", "adapter B: questions and locations"),
-        "grpo": Command("clue_ros.lab.training.grpo", "adapter B on, by reinforcement (Hi-GRPO)"),
+        "grpo": Command("clue_ros.lab.training.grpo", "adapter B by reinforcement (Hi-GRPO)"),
         "joint": Command("clue_ros.lab.training.joint", "one adapter that judges and replies"),
         "boxes": Command("clue_ros.lab.training.box_head", "the box head: extents of objects"),
         "oracle": Command("clue_ros.lab.training.oracle", "the person: answers about a box"),
-        "policy": Command("clue_ros.lab.training.fusion", "how both put their judgement together"),
+        "policy": Command("clue_ros.lab.training.fusion", "the fusion of detector and decoder"),
         "score": Command("clue_ros.lab.training.box_score", "the score of a box, on photographs"),
         "views": Command("clue_ros.lab.training.views", "when a box needs further views"),
         "full": Command("clue_ros.lab.training.full", "all of it for the full-size model"),
@@ -162,7 +165,7 @@ COMMANDS: dict[str, Command | dict[str, Command]] = {
             "clue_ros.lab.data.mask_decoder", "PaliGemma's mask decoder (vae-oid.npz), converted"
         ),
     },
-    "reproduce": Command("clue_ros.lab.reproduce", "a paper's tables and figures, in order"),
+    "reproduce": Command("clue_ros.lab.reproduce", "make a paper's tables and figures, in order"),
     "bench": Command("clue_ros.lab.evaluation.speed", "measure speed beside plain transformers"),
 }
 _ABOUT = {
@@ -173,7 +176,7 @@ _ABOUT = {
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """argparse that gives its reason in one line, as every other refusal here does."""
+    """argparse that gives its reason in one line, as all refusals here do."""
 
     def error(self, message: str) -> NoReturn:
         """Refuse the arguments; `main` prints why."""

@@ -47,7 +47,7 @@ def draw(
         attention: (rows, columns) of values in 0..1, spread over the whole image; None for none.
         masks: bool (H, W) each, tinted and outlined.
         peaks: numbered in the order given; boxes in pixels of ``image``.
-        via: what was gone through before ``box``, numbered as given, in pixels of ``image``.
+        via: the intermediate boxes before ``box``, numbered as given, in pixels of ``image``.
         box: the grounding, in pixels of ``image``.
         caption: any text, line breaks kept; under the picture, at most six lines, then cut.
 

@@ -19,7 +19,7 @@ class ClueError(Exception):
 
 
 class ClueWarning(UserWarning):
-    """Something works, and otherwise than one would expect; the message says how."""
+    """Something works in an unexpected way; the message says how."""
 
 
 class EmptyExpressionError(ClueError):
@@ -60,13 +60,13 @@ class ModelError(ClueError):
 
 
 class NoPoseError(ClueError):
-    """Where an object is in space cannot be told: no depth, or none that fits the image."""
+    """The place of an object in space is unknown: no depth, or none that fits the image."""
 
     code = "NO_POSE"
 
 
 # -------------------------------------------------------------------------------------------------
-# What can go wrong with sound and speech; messages are one line and say what to do.
+# Errors of sound and speech; messages are one line and say what to do.
 
 
 class VoiceError(ClueError):
@@ -88,7 +88,7 @@ class BadCalibrationError(ClueError):
 
 
 # -------------------------------------------------------------------------------------------------
-# What can go wrong where a person shows an object and names it.
+# Errors of teaching.
 
 
 class BadNameError(ClueError):

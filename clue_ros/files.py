@@ -10,7 +10,7 @@ import fcntl
 import os
 from pathlib import Path
 
-_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of a file system without any
+_NO_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # errors of a file system without locks
 
 
 class FolderLock:

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Point at what a sentence means in a picture, or ask back when it could mean more than one thing.
+"""Point at the object that a sentence means in a picture, or ask if it could mean several.
 
 Exit status: 0 it pointed, 3 it asked and waits for an answer (give it with --answer), 4 an answer
 ended the dialogue ("stop", "don't pick it up"), 2 bad input (so is such a request).
@@ -116,7 +116,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse what can be refused before the model is loaded."""
+    """Refuse bad options before the model is loaded."""
     if args.max_turns < 0:
         raise ClueError(f"--max-turns must be 0 or more, not {args.max_turns}")
     if args.masks and args.save is None and not args.json:
@@ -169,7 +169,7 @@ def _converse(
 
 
 def _typed_answer() -> str | None:
-    """What the person types, if there is a person; None where there is none, or at the end."""
+    """Return the person's typed line; None without a terminal, or at the end of the input."""
     while sys.stdin is not None and sys.stdin.isatty():
         try:
             typed = input("> ")
@@ -251,7 +251,7 @@ def _as_json(reply: Reply, conversation: Conversation, masks: Sequence[Mask] | N
 
 
 def _number(value: float) -> float | None:
-    """JSON has no NaN."""
+    """Return None for NaN, which JSON lacks."""
     return None if math.isnan(value) else round(float(value), 4)
 
 

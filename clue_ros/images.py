@@ -32,14 +32,14 @@ FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 _SIDEWAYS = (5, 6, 7, 8)  # EXIF orientations that swap width and height
 _FLIPPED = {2: (1, -1), 3: (-1, -1), 4: (-1, 1), 6: (1, -1), 7: (-1, -1), 8: (-1, 1)}
 """Steps along rows and columns, by EXIF orientation, from the upright picture to the stored one."""
-_TILE = 512  # pixels along a side of what is converted at once
-_SCALES = (1, 2, 4, 8)  # by which a JPEG can be made smaller while it is decoded
+_TILE = 512  # pixels along a side of a tile
+_SCALES = (1, 2, 4, 8)  # factors by which a JPEG can be reduced while it is decoded
 _MOST_REDUCED = 8  # and any picture after that
 _BYTES = {"1": 1, "L": 1, "P": 1, "I;16": 2, "I;16B": 2, "I;16L": 2}
 """Bytes of a pixel in Pillow's memory; 4 in other modes."""
 _WEBP, _PROGRESSIVE = 12, 6
 """Bytes of a pixel that the decoder holds besides: of WebP, and of a progressive JPEG."""
-_TILES = 8_000_000  # bytes at most of what a tile needs
+_TILES = 8_000_000  # most bytes of a tile
 
 
 def load_image(path: str | Path) -> npt.NDArray[np.uint8]:
@@ -67,11 +67,11 @@ def load_image(path: str | Path) -> npt.NDArray[np.uint8]:
 def decode_image(
     content: bytes, name: str, *, most_bytes: int | None = None
 ) -> npt.NDArray[np.uint8]:
-    """The same from a file's bytes; ``name`` is what a BadImageError calls it.
+    """The same from a file's bytes; a BadImageError calls it ``name``.
 
     most_bytes: of memory, beside the file's, while it is decoded and in the result. A picture that
-    would take more is shrunk by a whole number, a JPEG while it is decoded; what cannot be shrunk
-    enough is a BadImageError.
+    would take more is reduced by a whole number, a JPEG while it is decoded; BadImageError if that
+    is not enough.
     """
     with _reasons(name):
         return _decode(io.BytesIO(content), name, most_bytes)
@@ -125,7 +125,7 @@ def _decode(
 
 
 def _shrink(picture: Image.Image, name: str | Path, most: int) -> int:
-    """By what a picture is to be reduced to take at most so many bytes; a JPEG is told to be less.
+    """Return the factor that reduces a picture to at most `most` bytes; a JPEG gets a draft size.
 
     Raises BadImageError.
     """

@@ -1,13 +1,12 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The memory of a process that runs for hours: without this it creeps up, although nothing is lost.
+"""Keeps the memory of a process constant over hours: without this it grows, although nothing leaks.
 
-A dialogue leaves cycles behind (a coroutine, its session, the pictures that it held) for Python's
-collector, which looks at everything old only when a quarter has been added: beside the million
-objects of the loaded libraries, hardly ever. And pictures, masks and activations come and go
-between small pieces that stay, so that glibc keeps the holes. So what was loaded is set aside, and
-cycles and holes are given back between dialogues (benchmarks/soak.py), and every few steps of a
-training.
+A dialogue leaves cycles for Python's collector: a coroutine, its session, its pictures. The
+collector looks at old objects only when a quarter has been added, which is rare beside the million
+objects of the loaded libraries. And glibc keeps the holes that pictures, masks and activations
+leave between small blocks. So the loaded objects are set aside, and cycles and holes are given back
+between dialogues (benchmarks/soak.py), and every few steps of a training.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ _M_ARENA_MAX, _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -8, -3, -1  # malloc.h
 KEPT, MAPPED = 256 * 2**20, 32 * 2**20
 """Free bytes at the end of a heap that stay there until `trim`, and the smallest block of memory
 that is mapped by itself, and so returned as soon as it is free."""
-SMALL = 512 * 2**10  # bytes; of a process that answers once, what is mapped by itself
+SMALL = 512 * 2**10  # bytes from which a block has a mapping of its own (`map_blocks`)
 CGROUP = Path("/sys/fs/cgroup")  # the limits of a container
-# what another C library than glibc lacks
+# functions that other C libraries lack
 _MISSING = (AttributeError, OSError)
 
 
@@ -41,7 +40,9 @@ def share_the_heap() -> None:
 
 
 def keep_pages() -> None:
-    """Keep what a reply frees for the next one; `trim` returns it. MALLOC_ variables go first.
+    """Keep the memory that a reply frees for the next one; `trim` returns it.
+
+    MALLOC_ variables go first.
 
     By default glibc returns the activations of every layer at once, and the next layer takes new
     pages, which the kernel clears: 12,000 of them for a box from three views of `household`.
@@ -55,9 +56,9 @@ def keep_pages() -> None:
 
 
 def map_blocks() -> None:
-    """Map what has half a megabyte or more by itself, for a process that answers once.
+    """Map blocks of half a megabyte or more by themselves, for a process that answers once.
 
-    It leaves no holes between what stays. MALLOC_MMAP_THRESHOLD_ goes first.
+    They leave no holes in the heap. MALLOC_MMAP_THRESHOLD_ goes first.
     """
     if "MALLOC_MMAP_THRESHOLD_" not in os.environ:
         with contextlib.suppress(*_MISSING):
@@ -65,16 +66,16 @@ def map_blocks() -> None:
 
 
 def freeze_garbage() -> None:
-    """Take what lives now out of the collector's sight, for looking at the rest to be quick."""
+    """Hide all living objects from the collector, so that it is quick about the rest."""
     gc.collect()
     gc.freeze()
 
 
 @contextlib.contextmanager
 def frozen_garbage() -> Iterator[None]:
-    """`freeze_garbage` for as long as something runs, however it ends.
+    """Apply `freeze_garbage` while something runs, however it ends.
 
-    Where the process has frozen what it loaded already, that stays frozen, and nothing else is.
+    If the process has frozen its objects already, they stay frozen, and no others are.
     """
     frozen = gc.get_freeze_count() > 0
     if not frozen:
@@ -129,7 +130,7 @@ def _status(field: str, pid: int | None = None) -> int:
 
 
 # -------------------------------------------------------------------------------------------------
-# What the machine has left.
+# Free memory.
 
 
 def available() -> int | None:

@@ -1,11 +1,11 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`clue read`: how the robot reads what people say, line by line, before any model.
+"""`clue read`: show how the robot reads utterances, line by line, without a model.
 
     clue read utterances.txt --json
     echo "the left one" | clue read --question "which mug do you mean?"
     clue read --question "the red one or the blue one?" --offer "the red one" --offer "the blue one"
-    clue read --episodes FOLDER --json > heard.jsonl     what a robot recorded (parameter `record`)
+    clue read --episodes FOLDER --json > heard.jsonl     words that a robot recorded (`record`)
 
 One JSON object a line: {"text", "kind", "wants", "confirm", "confidence"}, and "part" where the
 model reads a part of the text only. wants: the model is run, now or after a yes; confirm: after a
@@ -66,7 +66,7 @@ def _lines(path: Path | None) -> Iterator[str]:
 
 
 def _heard(folder: Path) -> Iterator[dict[str, Any]]:
-    """What the episodes of a folder heard, read as today. Raises ClueError for no folder."""
+    """Read the words in a folder's episodes, as today. Raises ClueError for no folder."""
     if not folder.is_dir():
         raise ClueError(f"--episodes {folder}: there is no such folder")
     for path in episode_files(folder):
@@ -80,7 +80,7 @@ def _heard(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def _about(question: str) -> str:
-    """What a question is about: "which mug do you mean?" -> "mug"; "thing" where it names none."""
+    """Return a question's noun: "which mug do you mean?" -> "mug"; "thing" if it names none."""
     return next(iter(nouns(question)), "thing") if question else ""
 
 

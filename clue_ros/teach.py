@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`clue teach`: show the robot an object and say what it is called.
+"""`clue teach`: show the robot an object and name it.
 
     clue teach photo.jpg --box 120 80 260 190 --name stapler
     clue teach --list
@@ -43,12 +43,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("image", metavar="IMAGE", type=Path, nargs="?", help="a picture file that shows the object")
     add("--box", type=float, nargs=4, metavar=("X0", "Y0", "X1", "Y1"),
         help="around the object, in pixels of the picture")  # fmt: skip
-    add("--name", help="what the object is called")
+    add("--name", help="name of the object")
     add("--who", default="", help="who shows it")
     add("--instead", action="store_true", help="the box was taught by a wrong name before")
     does = parser.add_mutually_exclusive_group()
     add = does.add_argument
-    add("--list", action="store_true", help="print what was taught")
+    add("--list", action="store_true", help="print the taught words")
     add("--forget", metavar="NAME", help="remove a word and its examples")
     add("--rename", nargs=2, metavar=("OLD", "NEW"), help="call a word otherwise")
     add("--also", nargs=2, metavar=("NAME", "OTHER"), help="give a word another name besides")
@@ -87,7 +87,7 @@ def _teach(args: argparse.Namespace) -> Word:
 
 
 def _changed(args: argparse.Namespace) -> Iterable[Word]:
-    """Do what the options say, without a model; the words that it is about."""
+    """Carry out the options that need no model; return the words concerned."""
     memory = memory_of(load_options(args))
     if args.forget:
         memory.forget(args.forget)

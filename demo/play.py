@@ -58,7 +58,7 @@ say = partial(print, flush=True)
 
 @dataclass(frozen=True)
 class DemoSettings:
-    """What to play, and with which model; see the options of `parse`."""
+    """The scenes and the model; see the options of `parse`."""
 
     image: Path | None
     say: str
@@ -204,7 +204,7 @@ def play(
 
 
 def _count(wrong: dict[int, bool]) -> str:
-    """How many of the scenes with a truth went right, and which went wrong."""
+    """Count the right scenes among those with a truth, and list the wrong ones."""
     text = f"right: {len(wrong) - sum(wrong.values())} of the {len(wrong)} scenes with a truth"
     numbers = ", ".join(str(number) for number, is_wrong in wrong.items() if is_wrong)
     return f"{text}; wrong: {numbers} (the exit status does not count them)" if numbers else text
@@ -262,7 +262,7 @@ class Player:
     def _speak_first(self, text: str) -> None:
         """Give a request to the speech node, once more if perception does not hear it.
 
-        What the speech node publishes before perception has discovered it is lost.
+        DDS loses messages of the speech node until perception has discovered it.
         """
         before = self.watcher.dialogue_id
         self._speak(text)

@@ -31,7 +31,7 @@ SCENES, VOICE_SCENES = FOLDER / "scenes.yaml", FOLDER / "voice.yaml"
 MIN_IOU = 0.5  # of a right box with the true one, as in the evaluation
 
 POINTS, ASKS, ABSENT = "points", "asks", "says that it is not there"
-# What a request is in its picture: the right first reply, and why.
+# The truth about a request in its picture: the right first reply, and why.
 TRUTHS = {
     "clear": (POINTS, "one object fits"),
     "ambiguous": (ASKS, "several objects fit"),
@@ -45,7 +45,7 @@ class SceneError(Exception):
 
 @dataclass(frozen=True)
 class Played:
-    """How a scene went: the questions, whether it ended in a grounding, the robot's last words.
+    """A played scene: the questions, whether it ended in a grounding, the robot's last words.
 
     box: of the grounding, pixels; None without one, and where it is not compared with a truth.
     """
@@ -119,7 +119,7 @@ class DemoScene:
         return f"{why}: {first} {then} {box_text(self.box)}"
 
     def mistake(self, played: Played) -> str:
-        """What went wrong first, measured by the truth about the picture; "" for nothing."""
+        """Return the first mistake, measured by the truth about the picture; "" for none."""
         first, why = TRUTHS[self.truth]
         if played.first != first:
             return f"it {played.first}, but {why}"

@@ -266,7 +266,7 @@ class SpokenDialogue:
         self._watcher.wait(lambda: not self._room.person_speaks, "the person to finish", 60.0)
 
     def _wait_for_silence(self) -> None:
-        # What was just published as text has not begun to sound yet.
+        # Text that was just published has not begun to sound yet.
         time.sleep(0.5)
         quiet_since = time.monotonic()
 

@@ -22,7 +22,7 @@ from clue_ros.engine import Clue
 from clue_ros.images import load_image
 
 HERE = Path(__file__).parent
-NAME = "sweetener"  # what somebody calls a box of sugar; the embedded model lacks the word
+NAME = "sweetener"  # a name for a box of sugar; the embedded model lacks the word
 SHOWN, BOX = HERE / "cans_sugar_scissors.jpg", Box(198, 290, 335, 447)
 LOOKED_AT = HERE / "crackers_sugar_drill.jpg"
 
@@ -61,7 +61,7 @@ def play_teach(model: str, device: str, out: Path) -> int:
 
 
 def _box(reply: Question | Grounding) -> Box | None:
-    """What is pointed at, or shown to be confirmed."""
+    """The box that is pointed at, or shown to be confirmed."""
     if isinstance(reply, Grounding):
         return reply.box
     return reply.candidates[0] if reply.confirm else None

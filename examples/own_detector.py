@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A detector of one's own: boxes of coloured blocks; the wrapper chooses among them, or asks.
 
+scripts/install wrapper
 scripts/run python examples/own_detector.py demo/five_blocks.png "pick up the green block"
 
 `clue ground IMAGE TEXT --model wrapper --candidates python:MODULE:find` names it.

@@ -4,7 +4,7 @@
 
 scripts/run python examples/own_recognizer.py
 
-An engine stands in `clue_ros.voice.recognizers.ENGINES`; the parameter `recognizer` names it.
+An engine stands in `clue_ros.voice.recognizers.ENGINES`; the parameter `engine` names it.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ class Lengths:
         self._words = {"de": ("ja", "nein")}.get(settings.primary_language, ("yes", "no"))
 
     def recognize(self, audio: Audio, hints: Hints) -> Hypothesis:
-        """Recognize a phrase of 16 kHz; hints says what is expected, and is not needed here."""
+        """Recognize a phrase of 16 kHz; this one does not use the hints."""
         seconds = len(audio.samples) / audio.rate
         return Hypothesis(self._words[seconds > SHORT], confidence=abs(seconds - SHORT))
 

@@ -24,7 +24,7 @@ def main() -> int:
         try:
             grounder.wait_until_active(timeout=60.0)
             taught = grounder.teach(name, box)
-            print(f"{taught.name}: {taught.num_examples} examples")
+            print(f"{taught.name}, examples: {taught.num_examples}")
             result = grounder.ground(f"the {name}", on_question=lambda asked: input(asked.text))
         except GroundingError as error:
             print(error, file=sys.stderr)

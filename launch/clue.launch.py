@@ -49,7 +49,7 @@ def one_of(*values: str) -> Rule:
 
 
 def like(words: str, pattern: str) -> Rule:
-    """Allow what the pattern matches as a whole."""
+    """Allow a value that the pattern matches as a whole."""
     return Rule(words, re.compile(pattern).fullmatch)
 
 
@@ -183,7 +183,7 @@ ARGUMENTS = (
 )
 
 RESPAWN_DELAY = 0.5  # seconds
-# To perception, where given: those that are text, and what the others are as parameters.
+# Arguments for perception, if given: texts as they are, the others with their parameters.
 PASSED_ON = (
     *("model", "candidates", "language_model", "device", "image_transport", "record"),
     "target_frame",
@@ -223,7 +223,7 @@ def check_names() -> None:
 
 
 def program(context: LaunchContext, package: str, executable: str) -> dict[str, Any]:
-    """Return what a node runs, so that it ends when ros2 launch is killed."""
+    """Return a node's program, which ends when ros2 launch is killed."""
     what = {"package": package, "executable": executable, "exec_name": executable}
     own = context.launch_configurations.get("launch-prefix")  # a debugger, for example
     if shutil.which(END_WITH_LAUNCH.split()[0]) and not own:
@@ -394,7 +394,7 @@ def viewers(context: LaunchContext) -> list[Action]:
 
 
 def generate_launch_description() -> LaunchDescription:
-    """Return what `ros2 launch` runs."""
+    """Return the description for `ros2 launch`."""
     arguments = [
         DeclareLaunchArgument(name, default_value=default, description=description)
         for name, default, description, _ in ARGUMENTS

@@ -290,7 +290,7 @@ def _run(*words: str, folder: str = "") -> Record:
 
 
 def _plain(text: str, folder: str = "") -> str:
-    """Take this machine's folders out of a text, and what cannot be written as UTF-8."""
+    """Take out of a text this machine's folders, and characters that UTF-8 cannot write."""
     for path, name in ((folder, "<tmp>"), (sys.prefix, "<prefix>"), (str(ROOT), "<root>")):
         text = text.replace(path, name) if path else text
     return text.encode("utf-8", "backslashreplace").decode()

@@ -1,11 +1,11 @@
 # Sourced by scripts/run, install, test and demo: makes the environment if needed, then enters it.
 # Also for an interactive shell: `source scripts/env.sh` (bash).
 #
-# What it makes, all of it in .venv (.venv-DISTRO where a ROS 2 is sourced), so that removing that
-# folder undoes it: a virtual environment, ROS 2 wheels if no ROS is sourced, clue_msgs, the pinned
-# packages of the robot and of CLUE_EXTRAS, and clue_ros itself as an editable install, because then
-# `clue` and the nodes are on PATH, edits live without a rebuild, and no ros2 command is needed;
-# the few links of write_overlay make `ros2 run` and `ros2 launch` find the same files.
+# It makes, in .venv (.venv-DISTRO where a ROS 2 is sourced): a virtual environment, ROS 2 wheels if
+# no ROS is sourced, clue_msgs, the pinned packages of the robot and of CLUE_EXTRAS, and an editable
+# install of clue_ros. Then `clue` and the nodes are on PATH, edits need no rebuild, and the links of
+# clue_write_overlay make `ros2 run` and `ros2 launch` find the same files. Remove the folder to undo
+# it all.
 #
 # Every step leaves a stamp that names what it was made from; a later start compares and skips.
 #

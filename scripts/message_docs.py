@@ -26,8 +26,8 @@ _HEAD = """\
 - **Time**: a look-up.
 
 `python -m scripts.message_docs` makes this page from the comments of the interface files. A shell
-shows them too: `ros2 interface show clue_msgs/msg/GroundingResult`. [ros.md](ros.md) says on which
-topic a message travels, and when there is which error.
+shows them too: `ros2 interface show clue_msgs/msg/GroundingResult`. [ros.md](ros.md) has the topic
+of each message.
 """
 _CONSTANT = re.compile(r"\w+ (?P<name>[A-Z_]+)=(?P<value>\d+)\s*(# (?P<about>.+))?")
 _FIELD = re.compile(r"(?P<type>[\w/]+)(?P<array>\[\d*\])? (?P<name>\w+)( -?[\d.]+)?")  # a default
@@ -93,11 +93,11 @@ def markdown() -> str:
                 lines += [f"### {title} of {path.stem}", ""] if title else []
                 if section.fields:
                     rows = [(name, _linked(type_), about) for name, type_, about in section.fields]
-                    lines += _table(("Field", "Type", "What it is"), rows)
+                    lines += _table(("Field", "Type", "Meaning"), rows)
                 else:
                     lines += ["Empty.", ""]
                 if section.constants:
-                    table = "\n".join(_table(("Constant", "Value", "When"), section.constants))
+                    table = "\n".join(_table(("Constant", "Value", "Meaning"), section.constants))
                     first = told.setdefault(table, path.stem)
                     same = f"The same constants as in [{first}](#{first.lower()}).\n"
                     lines.append(table if first == path.stem else same)

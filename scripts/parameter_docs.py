@@ -27,7 +27,7 @@ _HEAD = """\
 
 def markdown(node: str) -> str:
     """Return the parameter table of one node as Markdown."""
-    lines = ["| Parameter | Default | May change | What it is |", "| --- | --- | --- | --- |"]
+    lines = ["| Parameter | Default | May change | Meaning |", "| --- | --- | --- | --- |"]
     for p in NODES[node]:
         default = f"`{json.dumps(p.default)}`"
         limits = f" ({_limits(p)})" if p.range else ""

@@ -53,7 +53,7 @@ clue_debian() { # WHAT-FOR PACKAGE...: installs those of the packages that are m
     ((${#missing[@]} == 0)) || clue_apt "$why (the rest works without it)" "${missing[@]}"
 }
 
-# What extras need beside Python. It does not stop the set-up.
+# Installs the Debian packages of extras. A failure does not stop the set-up.
 clue_extra_packages() { # EXTRA...
     [[ " $* " =~ " voice "|" all " ]] && clue_debian "speech output" espeak-ng
     [[ " $* " =~ " lab "|" all " ]] && clue_debian "the tabletop simulator" \
@@ -261,8 +261,8 @@ clue_build_msgs() {
     rm -rf "$new/build" "$venv/ros" && mv "$new" "$venv/ros"
 }
 
-# What `colcon build --symlink-install` would make of clue_ros, so that ros2 run and ros2 launch
-# find the checkout: the index entry, the share folder and the executables, as links.
+# Links the index entry, the share folder and the executables, as `colcon build --symlink-install`
+# would, so that ros2 run and ros2 launch find the checkout.
 clue_write_overlay() {
     local venv="$CLUE_VENV_DIR" name
     rm -rf "$venv/share/clue_ros" "$venv/lib/clue_ros"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's page: a web page to see what the robot sees, to talk to it, and to make data.
 
-`server` serves it and `access` says who may use it; `live` is what it shows of a robot, `robot`
-what it asks a robot to do. A robot is a ROS node or, without ROS, `clue_ros.console.picture_robot`.
+`server` serves it, and `access` limits who may use it. `live` has the state that it shows, `robot`
+the requests that it makes. A robot is a ROS node or, without ROS, `clue_ros.console.picture_robot`.
 This package imports no ROS, and torch only when a model is loaded.
 """
 

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Who may use the page: a token, no other website, no other name for this machine.
+"""Access to the page: by a token, from no other website, under no other name of this machine.
 
 Without a token the page is for this machine alone: a request must name it as localhost, so that a
 website whose name was turned to 127.0.0.1 (DNS rebinding) is refused. With a token, it is given
@@ -28,8 +28,8 @@ from clue_ros.errors import ClueError
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 PUBLIC = "/static/"  # the page's code and style, the same for everyone
 FORBIDDEN = 1008  # WebSocket close code: policy violation
-STALL_SECONDS = 10.0  # that a body may send nothing
-BODY_SECONDS = 120.0  # that a body may take as a whole
+STALL_SECONDS = 10.0  # without a byte of a body
+BODY_SECONDS = 120.0  # for a whole body
 _CONTENT = (
     "default-src 'self'; img-src 'self' blob: data:; media-src 'self' blob:; object-src 'none';"
     " base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
@@ -68,7 +68,7 @@ def token_for(host: str, token: str | None) -> str | None:
 
 
 class Access:
-    """Middleware that lets in who may use the page, and adds headers that limit what it can load.
+    """Middleware that checks access, and adds headers that limit what the page can load.
 
     token: None for a page of this machine alone.
     """
@@ -163,7 +163,7 @@ def _origin_host(origin: str) -> str | None:
 
 
 def _cookie_name(scope: Scope) -> str:
-    """One for each port: a machine's pages share their cookies."""
+    """Return a name for each port, because a machine's pages share their cookies."""
     server = scope.get("server") or ("", 0)
     return f"clue_token_{server[1]}"
 
@@ -195,7 +195,7 @@ class SlowBodyError(ClueError):
 
 
 async def read_body(request: Request, limit: int, too_large: ClueError) -> bytes:
-    """The body of a request; raises `too_large` once it has over `limit` bytes, or says so.
+    """Return the body of a request; raise `too_large` beyond `limit` bytes, read or announced.
 
     Raises SlowBodyError for one that stalls, or takes over BODY_SECONDS.
     """

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from clue_ros.console.robot import ShownObject
 
-THIS_ONE = "this one"  # of a candidate that no answer means alone and that has no name
+THIS_ONE = "this one"  # name of a candidate without a label and without an answer of its own
 _NUMBER = re.compile(
     r"^(?:(?:i mean|no|yes|it is|it's|please)[,\s]+)*"
     r"(?:the\s+)?(?:(?:number|candidate|box|no\.)\s*|#)?(?P<number>\d{1,2})"

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands that serve a page share: their options, and serving until Ctrl-C."""
+"""Shared by the commands that serve a page: their options, and serving until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from clue_ros.console.server import DEFAULT_PORT, serve
 
 
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the options of a web server, which every command that starts one has."""
+    """Declare the options of a web server."""
     parser.add_argument(
         "--host",
         default="localhost",

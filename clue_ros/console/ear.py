@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""From the page's microphone to words, without ROS: the parts of the node speech, put together.
+"""Speech recognition for the page's microphone, without ROS, from the parts of the node speech.
 
 The recognizer is pocketsphinx, in a process of its own. It starts with the first sound.
 """
@@ -23,7 +23,7 @@ from clue_ros.voice.recognizers import RecognizerProcess, RecognizerSettings
 
 
 class Ear:
-    """Recognizes what is said into the page's microphone."""
+    """Recognizes speech from the page's microphone."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class Ear:
     ) -> None:
         """Take callbacks, called from threads of its own.
 
-        decided: what to do about a phrase. failed: why the recognizer failed. offered: the answers
-        that the open question offers.
+        decided: gets the decision about a phrase. failed: gets the reason of a failure. offered:
+        returns the answers that the open question offers.
         """
         self._decided, self._failed, self._offered = decided, failed, offered
         self._language = language

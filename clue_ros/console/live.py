@@ -1,9 +1,9 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the live page shows: kept for pages that join late, and sent to all that are open.
+"""The state of the live page: kept for pages that join late, and sent to all open pages.
 
-A page that is slow misses pictures and gets the newest state, and nothing queues for it: a `Viewer`
-(one for each open page) remembers which parts its page has not got yet, not their values.
+A slow page misses pictures and gets the newest state; nothing queues for it. A `Viewer` (one for
+each open page) remembers which parts its page has not got yet, not their values.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LivePage:
     """The state of the live page. Its methods never block and may be called from any thread."""
 
     def __init__(self) -> None:
-        self.id = secrets.token_hex(8)  # so that a browser knows whether its chat is of this page
+        self.id = secrets.token_hex(8)  # tells a browser whether its chat is of this page
         self._lock = threading.Lock()
         self._parts: dict[str, dict[str, Any]] = {}  # the newest of each kind, as it is sent
         self._chat: deque[tuple[int, dict[str, Any]]] = deque(maxlen=MAX_TURNS)
@@ -100,7 +100,7 @@ class LivePage:
             return any(viewer.is_ready for viewer in self._viewers)
 
     def show_status(self, status: Status) -> None:
-        """What the robot is doing now. A question stays open while it is waiting or thinking."""
+        """Show the robot's state. A question stays open while it is waiting or thinking."""
         if status.state in _ENDS_QUESTION:
             self.end_question()
         self._set(
@@ -173,7 +173,7 @@ class LivePage:
         self._set("photograph", name=name, camera=self._camera)
 
     def show_camera_name(self, name: str) -> None:
-        """What the page calls the camera, such as its topic."""
+        """Show a name for the camera, such as its topic."""
         self._camera = name
         self.show_photograph(self._photograph)
 
@@ -254,7 +254,7 @@ class LivePage:
 
 
 class Viewer:
-    """One open page: what of the state it has not got yet. Made by `LivePage.join`."""
+    """One open page, and the parts of the state that it has not got yet (`LivePage.join`)."""
 
     def __init__(self, page: LivePage, wake: Callable[[], object]) -> None:
         self.wake = wake
@@ -334,7 +334,7 @@ def _json(message: dict[str, Any]) -> str:
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no NaN and no infinity: None."""
+    """Return None for NaN and infinity, which JSON lacks."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

@@ -99,7 +99,7 @@ class Forget(BaseModel):
 
 
 class ListTaught(BaseModel):
-    """Show what was taught."""
+    """Show the taught objects."""
 
     type: Literal["taught"]
 
@@ -132,7 +132,7 @@ def live_router(page: LivePage, robot: Robot) -> APIRouter:
 
     @router.post("/api/photograph")
     async def photograph(request: Request, name: str = "photograph") -> JSONResponse:
-        """Take a picture file as the body. One that comes slowly holds no other one up."""
+        """Take a picture file as the body. A slow one delays no other."""
         name = one_line(name[: 10 * MAX_NAME])[:MAX_NAME] or "photograph"
         if uploads.locked():
             raise _BusyError("other photographs are being sent: try again in a moment")
@@ -166,7 +166,7 @@ class _TooLargeError(BadImageError):
 
 
 class _BusyError(ClueError):
-    """As many photographs as there may be at once are on their way."""
+    """Too many photographs are on their way at once."""
 
     code = "BUSY"
     status = 503
@@ -181,7 +181,7 @@ async def _photograph(request: Request) -> bytes:
 
 
 class _Link:
-    """One open page: its WebSocket, and what it may ask of the robot."""
+    """One open page: its WebSocket, and its requests to the robot."""
 
     def __init__(self, socket: WebSocket, page: LivePage, robot: Robot) -> None:
         self._socket, self._page, self._robot = socket, page, robot

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""The people of `clue pair`: who waits, who is paired with whom, whose seat is kept.
+"""The people of `clue pair`: those who wait, the pairs, and the seats that are kept.
 
 Two people are paired when one may be the user and the other the agent: the first two who fit, or
 the two of one room. They stay together over several pictures and swap roles after each one if both
@@ -28,9 +28,9 @@ from clue_ros.console.pairs import (
 Wish = Literal["either", "user", "agent"]
 WISHES: tuple[Wish, ...] = get_args(Wish)
 
-MAX_PEOPLE = 200  # who have a seat: they wait, or are paired
-MAX_AGREED = 1000  # who agreed and have not come yet; beyond that the first one must agree again
-GRACE_SECONDS = 120.0  # that a seat is kept without a connection
+MAX_PEOPLE = 200  # seats: people who wait or are paired
+MAX_AGREED = 1000  # people who agreed and have not come yet; beyond, the first one must agree again
+GRACE_SECONDS = 120.0  # seconds that a seat is kept without a connection
 _ROOM = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
@@ -67,10 +67,10 @@ class FullError(PairError):
 
 
 class Lobby:
-    """Everyone on the page. A seat is taken by who comes with what consent gave them (the cookie).
+    """Everyone on the page. A person takes a seat with the cookie of the consent.
 
-    Methods raise PairError (or another ClueError) where it may not be.
-    Not thread-safe. now: a clock in seconds that never goes back.
+    Methods raise PairError (or another ClueError) for a forbidden action. Not thread-safe. now: a
+    clock in seconds that never goes back.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Lobby:
 
     @property
     def people(self) -> int:
-        """How many wait, are paired, or have their seat kept."""
+        """The number of people who wait, are paired, or have their seat kept."""
         return len(self._people)
 
     def knows(self, person_id: str) -> bool:
@@ -170,7 +170,7 @@ class Lobby:
         self._match(now)
 
     def tick(self, now: float) -> None:
-        """End what has waited too long: seats without a connection, turns that nobody took."""
+        """End seats without a connection and turns that nobody took in time."""
         for person in list(self._people.values()):
             if person.gone_since is not None and now - person.gone_since > GRACE_SECONDS:
                 self.leave(person.id, now)
@@ -196,7 +196,7 @@ class Lobby:
         return pair.session.turn == pair.session.role(person.id)
 
     # ---------------------------------------------------------------------------------------------
-    # What a person does.
+    # Actions of a person.
 
     def act(self, person_id: str, action: Mapping[str, Any], now: float) -> None:
         """Do what a page asks: {"do": NAME, ...}.
@@ -279,7 +279,7 @@ class Lobby:
             _ = pair.picture.stored
 
     # ---------------------------------------------------------------------------------------------
-    # What a person sees.
+    # The view of a person.
 
     def view(self, person_id: str) -> dict[str, Any]:
         """Everything that this person may see, as plain data for the page."""

@@ -3,9 +3,9 @@
 """The routes of the page "Two people": consent, a WebSocket for each person, the pair's picture.
 
 A person is known by a random secret in a cookie, which is set when they agree to the consent text.
-A seat is taken by the WebSocket that comes with it.
-Their id in the rows is its SHA-256: who returns to the page with the cookie has the same id and the
-same seat. After each change every person gets what they may see; a page sends {"do": NAME, ...}.
+A seat is taken by the WebSocket that comes with it. Their id in the rows is its SHA-256: a person
+who returns with the cookie has the same id and the same seat. After each change every person gets a
+view of their own; a page sends {"do": NAME, ...}.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LEFT = {"closed": "left", "text": "You have left. You can close this page."}
 ELSEWHERE = {"closed": "elsewhere", "text": "This page is open in another tab or window now."}
 _SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 _TICK_SECONDS = 1.0
-_MAX_REFUSED = 8  # that wait for a page which reads slowly
+_MAX_REFUSED = 8  # messages that wait for a slow page
 _LOG = logging.getLogger(__name__)
 
 
@@ -105,7 +105,7 @@ def pair_router(
 
 
 def _cookie_name(connection: HTTPConnection) -> str:
-    """One for each port: a machine's pages share their cookies."""
+    """Return a name for each port, because a machine's pages share their cookies."""
     server = connection.scope.get("server") or ("", 0)
     return f"clue_pair_{server[1]}"
 
@@ -170,7 +170,7 @@ class _Hub:
             return self._lobby.knows(person)
 
     async def do(self, action: Callable[[Lobby, float], Any]) -> Any:
-        """Run an action on the lobby, then tell everyone what changed for them."""
+        """Run an action on the lobby, then send everyone their view."""
         if self._ticker is None or self._ticker.done():
             self._ticker = asyncio.create_task(self._tick())
         async with self._lock:

@@ -134,7 +134,7 @@ class PictureQueue:
 
     @property
     def unused(self) -> int:
-        """How many pictures were not drawn yet."""
+        """The number of pictures that were not drawn yet."""
         return sum(not count for count in self._used.values())
 
     def draw(self) -> Picture:
@@ -222,7 +222,7 @@ class RowStore:
             raise ClueError(f"{folder}: nothing can be written there: {error}") from None
 
     def used(self) -> Counter[str]:
-        """How often each picture stands in a row or was skipped. Files that are no rows: a note."""
+        """Return each picture's number of rows and skips; a note names files that are no rows."""
         counts: Counter[str] = Counter()
         for part in ("rows", "rejected/rows"):
             for path in sorted((self.folder / part).glob("pair-*.json")):

@@ -26,7 +26,7 @@ ROLES: tuple[Role, ...] = get_args(Role)
 
 MAX_ROUNDS = 10  # questions about one picture; over 99 % of InViG's dialogues have at most 6
 MIN_SIDE = 4  # pixels of a box
-TURN_SECONDS = 300.0  # that a person may take for a turn
+TURN_SECONDS = 300.0  # seconds for a turn
 SKIP_REASONS = (
     "every object is easy to tell apart",
     "too few objects",
@@ -68,7 +68,7 @@ class PairError(ClueError):
 
 @dataclass(frozen=True)
 class Verdict:
-    """What the user says of the agent's box.
+    """The user's verdict on the agent's box.
 
     reason: one of WRONG_REASONS, empty where the box is right. iou: of the target and that box.
     """
@@ -79,7 +79,7 @@ class Verdict:
 
 
 class PairSession:
-    """One picture between a user and an agent; each method raises PairError where it may not be.
+    """One picture between a user and an agent; each method raises PairError if it is forbidden.
 
     user, agent: ids of the two people. size: width and height of the picture in pixels. now: a
     clock in seconds, here and in every method that takes it.
@@ -103,7 +103,7 @@ class PairSession:
         self._since = now
 
     # ---------------------------------------------------------------------------------------------
-    # Who and when.
+    # Roles and turns.
 
     def role(self, person: str) -> Role:
         """The role of a person. Raises PairError for a third one."""
@@ -114,14 +114,14 @@ class PairSession:
 
     @property
     def turn(self) -> Role | None:
-        """Who must act now; None when the picture is done."""
+        """The role that must act now; None when the picture is done."""
         if self.phase == "done":
             return None
         return "agent" if self.phase == "question" else "user"
 
     @property
     def rounds(self) -> int:
-        """How many questions the agent has asked."""
+        """The number of questions that the agent has asked."""
         return len(self.turns) // 2
 
     def seconds_left(self, now: float) -> float:
@@ -129,7 +129,7 @@ class PairSession:
         return self._since + TURN_SECONDS - now
 
     # ---------------------------------------------------------------------------------------------
-    # What the user does, what the agent does.
+    # Actions of one role.
 
     def choose(self, person: str, box: Sequence[float], now: float) -> None:
         """The user boxes the object meant, or corrects that box before the request is said."""
@@ -172,17 +172,17 @@ class PairSession:
         self._go("done", now)
 
     # ---------------------------------------------------------------------------------------------
-    # What either does.
+    # Actions of either.
 
     def skip(self, person: str, reason: str) -> Role:
-        """Check whether a person may skip this picture; their role."""
+        """Check that a person may skip this picture; return their role."""
         role = self._may_stop(person, "skip the picture")
         if reason not in SKIP_REASONS:
             raise PairError(f"say why you skip the picture: {'; '.join(SKIP_REASONS)}")
         return role
 
     def reset(self, person: str, now: float) -> Role:
-        """Start the same picture over, with the same roles; the role of who asked for it."""
+        """Start the same picture over, with the same roles; return the role of this person."""
         role = self._may_stop(person, "start over")
         self.resets += 1
         self._begin(now)
@@ -199,7 +199,7 @@ class PairSession:
     # ---------------------------------------------------------------------------------------------
 
     def view(self, person: str) -> dict[str, Any]:
-        """What one of the two may see. The agent never sees the target, nobody the IoU too early.
+        """Return a person's view. The agent never sees the target, and nobody the IoU too early.
 
         Boxes are [x_min, y_min, x_max, y_max] in pixels.
         """

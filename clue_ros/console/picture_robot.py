@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A robot without a body and without ROS: it looks at picture files, asks and points.
 
-One thread runs the model. What a person says is taken at once; a reply that comes after a stop is
-dropped.
+One thread runs the model. It takes a person's words at once, and drops a reply that comes after a
+stop.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class PictureRobot:
         load: Callable[[str], RobotGrounder[Any]],
         models: Sequence[str],
     ) -> None:
-        """Take the pictures by their names, at least one, and what loads a model by its name.
+        """Take the pictures by their names, at least one, and a function that loads a model.
 
         models: names to choose from; the first one is loaded by `start`.
         """
@@ -98,13 +98,13 @@ class PictureRobot:
             raise error
 
     def close(self) -> None:
-        """End its threads; what the model is at is dropped."""
+        """End its threads, and drop a reply under way."""
         with self._lock:
             self._conversation = None
         self._jobs.put(None)
         self._ear.close()
 
-    # What the page asks for (`clue_ros.console.robot.Robot`).
+    # Requests of the page (`clue_ros.console.robot.Robot`).
 
     def say(self, text: str) -> None:
         """Take a request, or the answer to the open question."""
@@ -184,7 +184,7 @@ class PictureRobot:
             self._show_diagnostics()
 
     def teach(self, image: Image, box: Box, name: str) -> None:
-        """Refuse: what is taught here would be lost at the end. Raises ClueError."""
+        """Refuse, because taught objects would be lost at the end. Raises ClueError."""
         raise ClueError("this page teaches nothing: use `clue teach`, or the page of a robot")
 
     def forget(self, name: str) -> None:
@@ -220,7 +220,7 @@ class PictureRobot:
         self._follow(conversation, conversation.think())
 
     def _follow(self, conversation: Conversation, step: Step) -> None:
-        """Do what the conversation's step says."""
+        """Carry out the conversation's step."""
         if isinstance(step, Outcome):
             self._finish(step)
         elif isinstance(step, Ignored):

@@ -144,8 +144,8 @@ class _Found:
 class EpisodeFolder:
     """The episodes of a folder, for the page. Thread-safe.
 
-    What was read of a file is kept until the file changes. A list without a filter on outcomes
-    reads the files of one page only.
+    It keeps the content of a file until the file changes. A list without a filter on outcomes reads
+    the files of one page only.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -190,7 +190,7 @@ class EpisodeFolder:
         }
 
     def outcomes(self) -> dict[str, int]:
-        """How often dialogues ended in each way, the most frequent first. Reads every file once."""
+        """Count the dialogues of each outcome, the most frequent first. Reads every file once."""
         counted = Counter(str(self._summary(one)["outcome"]) for one in self._scan())
         return dict(counted.most_common())
 
@@ -295,7 +295,7 @@ def _owner(file_name: str) -> str | None:
 
 
 def _key(name: str) -> tuple[int, str] | None:
-    """What orders episodes by age; None for a name that is none of an episode."""
+    """Return the key that orders episodes by age; None for another file's name."""
     match = NAME.fullmatch(name) if len(name) <= MAX_NAME else None
     return (int(match[1]), name) if match else None
 
@@ -331,7 +331,7 @@ def _json(body: bytes) -> Any:
 
 
 # -------------------------------------------------------------------------------------------------
-# What the page gets of a file. Anything may be in it: each value is checked on the way out.
+# A file's content for the page. Anything may be in it: each value is checked on the way out.
 
 
 def _summary(path: Path) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the operator's page asks of a robot, and the plain data that goes between them."""
+"""The requests of the operator's page to a robot, and the plain data between them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ State = Literal["inactive", "idle", "looking", "thinking", "waiting", "ended", "
 
 @dataclass(frozen=True)
 class Status:
-    """What the robot is doing.
+    """The robot's state.
 
     error: why the last dialogue ended, or why perception is not active: the name of a code of
-    clue_msgs ("MAX_TURNS"), or empty. message: what was wrong and what to do. seconds_left: until
-    an open question times out, None where none is open.
+    clue_msgs ("MAX_TURNS"), or empty. message: the problem and the remedy. seconds_left: until an
+    open question times out, None without one.
     """
 
     state: State
@@ -92,15 +92,15 @@ class TaughtThing:
 
 
 class Robot(Protocol):
-    """What the page can ask for. Calls may block for seconds and come from several threads.
+    """A robot for the page. Calls may block for seconds and come from several threads.
 
-    Each raises ClueError, whose message the page shows, where it cannot be done.
+    Each raises ClueError for an impossible request; the page shows its message.
     """
 
     def say(self, text: str) -> None:
         """A person said this: a request, or the answer to the open question.
 
-        The robot shows it (`LivePage.show_turn`): it knows what it took.
+        The robot shows the words that it took (`LivePage.show_turn`).
         """
 
     def choose(self, candidate: int) -> None:
@@ -125,7 +125,7 @@ class Robot(Protocol):
         """Forget a taught object by one of its names."""
 
     def list_taught(self) -> None:
-        """Show what was taught (`LivePage.show_taught`)."""
+        """Show the taught objects (`LivePage.show_taught`)."""
 
     def hear(self, samples: npt.NDArray[np.int16], sample_rate: int) -> None:
         """Sound from the page's microphone: one channel of int16 samples, `sample_rate` in Hz.

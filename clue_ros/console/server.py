@@ -36,7 +36,7 @@ PAGES = (
     ("/label", "Label"),
     ("/pairs", "Two people"),
 )
-"""Path and title of each page that a server may have; the navigation bar lists those it has."""
+"""Path and title of each possible page; the navigation bar lists those of the server."""
 DEFAULT_PORT = 8484
 MAX_MESSAGE = 256 * 1024  # bytes of one message from a page: half a second of sound is 16 KiB
 _START_SECONDS = 10.0
@@ -52,9 +52,9 @@ def create_app(
 ) -> FastAPI:
     """The web application.
 
-    page, robot: of the live page; None for a server of other pages alone. token: which a browser
-    must show (`clue_ros.console.access`); None for this machine alone. routers: further pages; one
-    that serves a path of `PAGES` is in the navigation bar.
+    page, robot: of the live page; None for a server of other pages alone. token: a secret that a
+    browser must show (`clue_ros.console.access`); None for this machine alone. routers: further
+    pages; one that serves a path of `PAGES` is in the navigation bar.
     """
     # FastAPI's own pages of documentation load scripts from other websites.
     app = FastAPI(title="clue_ros", docs_url=None, redoc_url=None, openapi_url=None)
@@ -154,7 +154,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Where a browser finds the first page, with the token if there is one."""
+        """The address of the first page, with the token if there is one."""
         host = self._host
         if host in ("", "0.0.0.0", "::"):
             host = socket.gethostname()

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Which dialogue the live page shows, as messages come of which some are missing or late.
+"""The dialogue on the live page, although some messages are missing or late.
 
 A topic of states keeps its newest message alone: a busy page can miss the first of a dialogue and
 the last of the one before. So each state is compared with the dialogue that is shown.
@@ -103,7 +103,7 @@ class ShownDialogue:
         return (status.dialogue_id, request) not in (self._request, ("", ""))
 
     def _remove_last(self, status: Status, request: str) -> None:
-        """Remove from the picture what is not of the dialogue that begins with this state."""
+        """Remove the marks of earlier dialogues from the picture: one begins with this state."""
         if self._request[0] != status.dialogue_id:
             self._over = self._request[0]
         self._request = (status.dialogue_id, request)

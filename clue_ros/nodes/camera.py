@@ -20,7 +20,7 @@ from clue_ros.nodes.depth import DepthSubscriber, FrameDepth
 from clue_ros.nodes.image_conversion import Rgb, compressed_to_rgb, to_rgb
 
 FOLLOW = 1.0  # seconds between looks at the publishers' reliability
-COMPRESSED = "/compressed"  # what image_transport adds to a topic's name
+COMPRESSED = "/compressed"  # image_transport's suffix
 FIRST = 2.0  # seconds after activation in which the first image is awaited: DDS finds publishers
 
 

@@ -26,7 +26,7 @@ RELIABLE, BEST_EFFORT = ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFOR
 FIXED = {"reliable": RELIABLE, "best_effort": BEST_EFFORT}
 # A queue of one is empty while an image arrives in fragments (docs/results-robot.md).
 POLLED_DEPTH = 3
-UNSET = "system_default"  # of the QoS override: the parameter image_reliability counts
+UNSET = "system_default"  # no QoS override: the parameter image_reliability counts
 OVERRIDES = QoSOverridingOptions(
     (QoSPolicyKind.HISTORY, QoSPolicyKind.DEPTH, QoSPolicyKind.DURABILITY)
 )
@@ -51,8 +51,8 @@ class CameraSubscription:
     """Subscribes to a topic of a camera, and again when `follow` finds other publishers.
 
     reliability: "auto" (reliable if every publisher offers it, else best effort), "reliable" or
-    "best_effort". polled: `take` hands the newest images to the callback, not the executor each
-    one, which costs CPU for images that nobody asks about; the queue then has a depth of
+    "best_effort". polled: `take` hands the newest images to the callback; the executor takes none,
+    which saves the CPU of images that nobody asks about. The queue then has a depth of
     `POLLED_DEPTH`. The QoS overrides of ROS (`qos_overrides./image.subscription.reliability`,
     `depth`, `history`, `durability`) come first. Use it from the executor's thread alone.
 
@@ -93,7 +93,7 @@ class CameraSubscription:
         self._node.get_logger().info(f"{self.topic_name}: subscribed as {kind}, as it is published")
 
     def take(self) -> None:
-        """Hand what waits in the queue of a polled subscription to the callback."""
+        """Hand the queued messages of a polled subscription to the callback."""
         subscription = self._subscription
         with subscription.handle:
             while taken := subscription.handle.take_message(subscription.msg_type, False):
@@ -111,7 +111,7 @@ class CameraSubscription:
         return all(publisher.qos_profile.reliability == RELIABLE for publisher in publishers)
 
     def _override(self) -> str:
-        """The reliability that a QoS override gives, or "". rclpy's own would have no "unset"."""
+        """Return the reliability of a QoS override, or "": rclpy's own parameter has no "unset"."""
         name = f"qos_overrides.{self.topic_name}.subscription.reliability"
         if not self._node.has_parameter(name):
             about = f"Reliability of the subscription; {UNSET}: as image_reliability says."

@@ -1,12 +1,12 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates from a ROS topic: what any detector node publishes, for `model:=wrapper`.
+"""Candidates from a ROS topic of any detector node, for `model:=wrapper`.
 
 `topic:NAME` is a vision_msgs/Detection2DArray or yolo_ros's yolo_msgs/DetectionArray, as the topic
 is published; `topic:NAME@yolo_msgs` and `topic:NAME@vision_msgs` name one of them, and
 `topic:NAME@clue_msgs` is a clue_msgs/ClarificationQuestion, whose candidates count. A detector
-answers after the image: the detections with the image's own stamp are waited for, and where none
-come the newest ones stand in, unless they are too old.
+answers after the image. So `find` waits for the detections with the image's own stamp. If none
+come, it takes the newest ones, unless they are too old.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CandidateTopic:
             self._timer = node.create_timer(LOOK_AGAIN, self._follow, clock=steady)
 
     def _subscribe(self, package: str) -> None:
-        """Subscribe to the type that a package has of detections. Raises ModelError."""
+        """Subscribe to a package's type of detections. Raises ModelError."""
         self._package = package
         kind, self._read = TYPES[package]
         try:
@@ -84,7 +84,7 @@ class CandidateTopic:
             ) from error
 
     def _follow(self) -> None:
-        """Subscribe to another type where that is published: the detector may start last."""
+        """Subscribe to another type if that is published: the detector may start last."""
         package = self._published()
         if not package or package == self._package:
             return
@@ -97,7 +97,7 @@ class CandidateTopic:
             self._node.get_logger().error(str(error))
 
     def _published(self) -> str:
-        """The package of a type that is published on the topic now; empty where none is known."""
+        """Return the package of the type that is published now; empty if none is known."""
         resolved = self._node.resolve_topic_name(self._topic)
         found = self._node.get_publishers_info_by_topic(resolved)
         kinds = {info.topic_type for info in found}
@@ -110,7 +110,7 @@ class CandidateTopic:
         self._node.destroy_subscription(self._subscription)
 
     def expect(self, header: Any) -> None:
-        """Say whose image is looked at next, by the header of its message."""
+        """Note the header of the image that is looked at next."""
         with self._news:
             self._wanted = _stamp(header)
 
@@ -122,7 +122,7 @@ class CandidateTopic:
             self._news.notify_all()
 
     def find(self, image: npt.NDArray[np.uint8], nouns: Sequence[str]) -> Sequence[Candidate]:
-        """The detections of the expected image; of the newest one where its own do not come.
+        """Return the detections of the expected image, else the newest ones.
 
         Raises NoDetectionsError.
         """
@@ -141,7 +141,7 @@ class CandidateTopic:
 
 
 def _installed() -> str:
-    """The package that detections are read of where nobody publishes them yet."""
+    """Return the package to assume while nobody publishes detections."""
     installed = find_spec("vision_msgs") is None and find_spec("yolo_msgs") is not None
     return "yolo_msgs" if installed else "vision_msgs"
 
@@ -175,7 +175,7 @@ def yolo_candidates(message: Any, source: str) -> list[Candidate]:
 
 
 def _box(center: Any, width: float, height: float) -> Box:
-    """The upright box around a box of width and height that is turned by `center.theta`, if any."""
+    """Return the upright box around a box that is turned by `center.theta`, if it has one."""
     middle = getattr(center, "position", center)  # vision_msgs before 4.0 has no position
     theta = float(getattr(center, "theta", 0.0))
     cos, sin = abs(math.cos(theta)), abs(math.sin(theta))
@@ -203,7 +203,7 @@ TYPES: dict[str, tuple[str, Callable[[Any, str], list[Candidate]]]] = {
     "yolo_msgs": ("yolo_msgs/msg/DetectionArray", yolo_candidates),
     "clue_msgs": ("clue_msgs/msg/ClarificationQuestion", question_candidates),
 }
-"""The types that are read, by their packages, and what reads them."""
+"""The readers of the known types, by package."""
 INSTALL = {
     "vision_msgs": "install ros-$ROS_DISTRO-vision-msgs",
     "yolo_msgs": "build it with yolo_ros in your workspace",

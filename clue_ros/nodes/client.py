@@ -72,7 +72,7 @@ class GroundingError(Exception):
     """Why there is no grounding.
 
     Attributes:
-        code: an error of the action (ANSWER_TIMEOUT, BUSY, MAX_TURNS, ...; docs/ros.md has all), or
+        code: an error of the action (ANSWER_TIMEOUT, BUSY, ...; docs/errors.md has all), or
             NO_SERVER: perception does not run; SERVER_LOST: it died during the dialogue;
             NO_RESULT: the goal ended without a result;
             REJECTED: it did not take the goal; TIMEOUT: the caller's time is up; SHUTDOWN: ROS has
@@ -397,7 +397,7 @@ class CommandGrounder:
 
     @property
     def dialogue_state(self) -> DialogueState | None:
-        """What perception does now, whoever asked it; None before its first message.
+        """The newest state of perception, whoever asked it; None before its first message.
 
         Its `question` is the open one, also when it was asked before this client was made.
         """
@@ -513,7 +513,7 @@ class CommandGrounder:
 
     @property
     def tracked(self) -> dict[int, TrackedObject]:
-        """Where each object that is followed was last, by its track id; subscribes when asked."""
+        """The newest message of each followed object, by track id; the first use subscribes."""
         if self._tracked is None:
             self._tracked = {}
             Perception.TRACKED.subscribe(self.node, self._on_tracked)
@@ -564,10 +564,10 @@ class CommandGrounder:
         teacher: str = "",
         timeout: float = 30.0,
     ) -> TaughtObject:
-        """Show an object and say what it is called; the object as perception knows it now.
+        """Teach the name of an object; return the object as perception knows it now.
 
-        box: in pixels of the image; None: of what perception pointed at last. image: None is the
-        camera's newest one. teacher: who shows it. timeout: seconds. Raises GroundingError.
+        box: pixels of the image; None: the object that perception pointed at last. image: None is
+        the camera's newest one. teacher: who shows it. timeout: seconds. Raises GroundingError.
         """
         request = TeachObject.Request(name=name, teacher=teacher)
         for field, value in (("box", box), ("image", image)):

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The node console: it serves the operator's page, and is the robot that the page talks to.
 
-The page is served by a thread. What the graph says goes to `LivePage`, whose methods never block;
-what the page asks comes in the server's threads (`Robot`), and waits there. The executor never
-waits. Topics and parameters: topics.Console, parameter_tables.CONSOLE, docs/console.md.
+A thread serves the page. The executor hands messages of the graph to `LivePage`, whose methods
+never block. The page's requests (`Robot`) run and wait in the server's threads. Topics and
+parameters: topics.Console, parameter_tables.CONSOLE, docs/console.md.
 """
 
 from __future__ import annotations
@@ -74,13 +74,13 @@ LEVELS = {
     DiagnosticStatus.STALE: "stale",
 }
 LOOK = 0.5  # seconds between looks at whether perception is there
-SILENCE = 4.0  # seconds without a message of perception after which it is lost; at least
-PERIODS = 3.0  # ... of /diagnostics, where these are longer
+SILENCE = 4.0  # least seconds without a message of perception after which it is lost
+PERIODS = 3.0  # the same in periods of /diagnostics; the longer counts
 TEACH = 60.0  # seconds for the model to learn an object
-AGAIN = 2.0  # seconds until what was taught is asked for again: DDS loses requests now and then
+AGAIN = 2.0  # seconds until the list of taught objects is asked for again: DDS may lose a request
 READY = 5.0  # seconds for a listener, or the action's server, to be found
 MATCHED = 1.0  # seconds to find the listeners that the graph has
-STOP = "stop"  # what the dialogue understands as a stop, in every language
+STOP = "stop"  # a stop in every language
 GONE = Diagnostics("stale", "perception sends nothing")
 
 
@@ -178,14 +178,14 @@ class ConsoleNode(Node):
 
     @property
     def url(self) -> str:
-        """Where a browser finds the page, with the token if there is one."""
+        """The page's address, with the token if there is one."""
         return str(self._server.url)
 
     def close(self) -> None:
         """Close the page before the process ends."""
         self._server.stop()
 
-    # What the graph says; in the executor's thread.
+    # Messages of the graph, in the executor's thread.
 
     def _surviving(self, callback: Callable[[Any], object]) -> Callable[[Any], None]:
         """Return the callback that logs its errors: anyone may publish, and rclpy would end."""
@@ -284,7 +284,7 @@ class ConsoleNode(Node):
     def _look(self) -> None:
         """Notice that perception is gone; ask for its parameters when it is there.
 
-        By its silence: DDS keeps a process that was killed in the graph for some 20 s.
+        Its silence tells: DDS keeps a killed process in the graph for some 20 s.
         """
         if self._dialogue.is_lost:
             return
@@ -302,7 +302,7 @@ class ConsoleNode(Node):
         self.page.show_diagnostics(GONE)
 
     def _read_taught(self) -> None:
-        """Ask for what was taught, where the robot can be, until an answer has come."""
+        """Ask for the list of taught objects until an answer has come."""
         if time.monotonic() < self._list_again or not self._list.service_is_ready():
             return
         self._list_again = time.monotonic() + AGAIN
@@ -325,7 +325,7 @@ class ConsoleNode(Node):
         self.get_logger().info(text)
         self.page.show_notice(text)
 
-    # What the page asks for (Robot); in threads of the server.
+    # Requests of the page (Robot), in threads of the server.
 
     def say(self, text: str) -> None:
         """Publish a person's words, or begin the dialogue about the photograph."""
@@ -388,12 +388,12 @@ class ConsoleNode(Node):
         self.list_taught()
 
     def list_taught(self) -> None:
-        """Ask perception what it was taught."""
+        """Ask perception for the list of taught objects."""
         self._list_again = 0.0
         self._caller.soon(self._read_taught)
 
     def _follow(self, task: GroundingTask) -> None:
-        """Wait for the dialogue's end: one that was refused is in no other message."""
+        """Wait for the dialogue's end: no other message tells of a refused one."""
         try:
             task.result()
         except GroundingError as error:

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from clue_ros.errors import BadImageError, NoPoseError
 from clue_ros.nodes.image_conversion import decoded, read_rows
 
-MILLIMETRE = 0.001  # metres: what REP 118 has a count of an integer depth image mean
+MILLIMETRE = 0.001  # metres a count of an integer depth image (REP 118)
 COUNTS = ("16UC1", "mono16")
-# Of compressedDepth (image_transport_plugins): a format, then what 32FC1 is quantised with.
+# The header of compressedDepth (image_transport_plugins): a format, then 32FC1's quantisation.
 HEADER = struct.Struct("<iff")
 
 
@@ -65,7 +65,7 @@ def _decompressed(msg: Any, unit: float) -> NDArray[np.float32]:
         raise NoPoseError("the compressed depth image holds no PNG of 16 bits")
     if encoding in COUNTS:
         return counts.astype(np.float32) * np.float32(unit)
-    with np.errstate(all="ignore"):  # what is no depth is left out as out of range
+    with np.errstate(all="ignore"):  # values that are no depth are out of range
         depth = np.float32(scale) / (counts.astype(np.float32) - np.float32(offset))
     depth[counts == 0] = np.nan
     return np.asarray(depth, np.float32)

@@ -57,7 +57,7 @@ def detections_2d_msg(vision: Any, header: Header, objects: Sequence[GroundedObj
 
 
 def detections_3d_msg(vision: Any, header: Header, objects: Sequence[GroundedObject]) -> Any:
-    """Return a vision_msgs/Detection3DArray: the objects whose pose is known, else as above.
+    """Return a vision_msgs/Detection3DArray: the objects whose pose is known.
 
     Its header is that of the poses, which parameter `target_frame` may put into another frame.
     """
@@ -215,7 +215,7 @@ def annotations_msg(
 
 
 def _name(found: GroundedObject, number: int) -> str:
-    """Return what is written at an object: its label, with a candidate's number from 1 on."""
+    """Return an object's caption: its label, with a candidate's number from 1 on."""
     return f"{number}: {found.label or CANDIDATE}" if number else found.label or "object"
 
 
@@ -256,7 +256,7 @@ class _Optional:
 class ObjectPublishers:
     """Publishes each question's and grounding's objects: ~/markers, ~/detections, ~/annotations.
 
-    Of a grounding with a pose also ~/grasp_pose, ~/object_cloud and ~/collision_object.
+    A grounding with a pose also gives ~/grasp_pose, ~/object_cloud and ~/collision_object.
     """
 
     def __init__(self, node: LifecycleNode) -> None:
@@ -275,7 +275,7 @@ class ObjectPublishers:
         self._collision.configure(self._node)
 
     def point(self, header: Header, target: GroundedObject, place: Place | None) -> None:
-        """Publish the object that is pointed at, which replaces what was shown before."""
+        """Publish the object that is pointed at; it replaces all earlier ones."""
         self.show(header, [target], candidates=False)
         if place is None or not target.has_pose:
             return

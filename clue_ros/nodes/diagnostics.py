@@ -28,9 +28,9 @@ STAGE = "last {} took (s)"  # key of a stage's seconds
 
 
 def latency(values: Iterable[KeyValue]) -> dict[str, float]:
-    """Return the milliseconds of each stage of the last reply, as a message's values have them.
+    """Return the milliseconds of each stage of the last reply, from a message's values.
 
-    Without the whole reply, and without values that are no number, as before the first reply.
+    It leaves out the whole reply, and values that are no number (before the first reply).
     """
     pattern = re.compile(re.escape(STAGE).replace(r"\{\}", "(.+)"))
     found = {}
@@ -122,7 +122,7 @@ def level(
 
 
 def model_values(clue: Any) -> dict[str, object]:
-    """What diagnostics show of a loaded model; of a wrapper its answers and faults of boxes too."""
+    """Return the diagnostics of a loaded model; a wrapper adds its answers and faults of boxes."""
     values: dict[str, object] = {
         "device": clue.device,
         "model memory (MB)": f"{clue.memory_bytes() / 1e6:.0f}",
@@ -142,7 +142,7 @@ TWIN_AFTER = 25.0  # seconds: DDS remembers a process that was killed for 20 s
 class Others:
     """Notices another perception on the same topics, which answers the same requests.
 
-    One of the same name may be this node's own past life, until DDS has forgotten it.
+    One of the same name may be this node's earlier process, until DDS forgets it.
     """
 
     def __init__(self, node: Node, clock: Callable[[], float] = time.monotonic) -> None:

@@ -5,11 +5,11 @@
 The coroutine awaits one future at a time. Whichever comes first resolves it: the worker with a
 result, a person's answer, a timer, a cancel, or a deactivation.
 
-A person takes seconds to answer, and meanwhile the object may have been moved. So a reply about an
-image older than `max_age_at_result` is compared with the newest one (scene_change.py). Where
-something else is seen at its boxes, the model looks at the newest image, with the same dialogue;
-an object that it then finds is taken for the one that was meant if it has the same colours and
-lies where it was, or where nothing like it was before. Otherwise the person is asked.
+A person takes seconds to answer, and the object may move in the meantime. So the image of a reply
+is compared with the newest one if it is older than `max_age_at_result` (scene_change.py). If its
+boxes have changed, the model looks at the newest image, with the same dialogue. The object that it
+then finds counts as the same one if it has the same colours, and lies at the old place or where
+nothing like it was before. Otherwise the robot asks.
 """
 
 from __future__ import annotations
@@ -193,8 +193,7 @@ class Session:
         """Take what the person says, from any thread.
 
         Returns what it leads to: `Ask` or `Ignored` where the question stays open. While no
-        question is open, what calls the dialogue off ends it, and None is returned for anything
-        else.
+        question is open, a stop or a refusal ends the dialogue; anything else returns None.
 
         Raises ClueError: the text is empty or unreadable; an open question stays open.
         """
@@ -504,7 +503,7 @@ class Session:
         return slot
 
     def _wait_for(self, slot: Future) -> None:
-        """Wait for this future next: what ends the dialogue completes it."""
+        """Wait for this future next; the end of the dialogue completes it too."""
         with self._lock:
             self._slot = slot
             stop = self._stop
@@ -528,10 +527,10 @@ class Session:
 
 
 def _same_object(before: Any, was: Question | Grounding, after: Any, found: Grounding) -> bool:
-    """Whether an object that was found again is the one that was found in an earlier image.
+    """Whether an object that was found again is the one of an earlier image.
 
-    What lay at its place before already, elsewhere than the first one, is another. True where the
-    reply to the earlier image was a question.
+    An object that lay at the new place before, away from the first one, is another object. True if
+    the reply to the earlier image was a question.
     """
     if isinstance(was, Question):
         return True

@@ -39,7 +39,7 @@ def program(run: Callable[[list[str] | None], int]) -> Callable[[list[str] | Non
 
 
 def or_missing(name: str, run: Callable[[], int]) -> int:
-    """What a program returns; 2, and a line, where a Python package is missing."""
+    """Return a program's status; 2, and print a line, if a Python package is missing."""
     try:
         return run()
     except ModuleNotFoundError as error:

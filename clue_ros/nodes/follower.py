@@ -81,7 +81,7 @@ class Follower:
 
     @property
     def numbers(self) -> list[int]:
-        """The ids of what is followed."""
+        """The ids of the followed objects."""
         with self._news:
             return sorted(self._tracks)
 
@@ -93,7 +93,7 @@ class Follower:
         dialogue_id: str = "",
         dialogue: Dialogue | None = None,
     ) -> int:
-        """Follow what a box of a frame shows; returns its id.
+        """Follow the object in a box of a frame; return its id.
 
         Raises BadBoxError for a box outside of the frame, TooManyError beyond MAX_TRACKS.
         """
@@ -176,7 +176,7 @@ class Follower:
             )
 
     def _note(self, track: Track, step: Step, frame: Frame, pixels: Rgb) -> None:
-        """Have the model look for what has been lost for a while."""
+        """Have the model look for an object that has been lost for a while."""
         now = time.monotonic()
         if not step.lost:
             track.lost_since = None

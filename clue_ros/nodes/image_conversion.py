@@ -222,7 +222,7 @@ def compressed_to_rgb(data: Any, fmt: str) -> Rgb:
 def decoded(data: Any, fmt: str, flags: int) -> NDArray[Any]:
     """Decode a picture's bytes (H, W[, channels]) as cv2.imdecode does with these flags.
 
-    fmt: what the message calls them. Raises BadImageError as `compressed_to_rgb` does.
+    fmt: the message's name of the format. Raises BadImageError as `compressed_to_rgb` does.
     """
     raw = np.frombuffer(data, dtype=np.uint8)
     if raw.size == 0:
@@ -251,7 +251,7 @@ def _is_depth(fmt: str) -> bool:
 def jpeg_size(data: Any, fmt: str = "jpeg") -> tuple[int, int] | None:
     """Return the (width, height) of a JPEG that a browser shows as `compressed_to_rgb` reads it.
 
-    None of any other data, of depth, of a JPEG without a readable header, and of one that its EXIF
+    None for other data, for depth, for a JPEG without a readable header, and for one that its EXIF
     data turn.
     """
     raw = bytes(data)
@@ -292,7 +292,7 @@ def fill_image(msg: Any, pixels: NDArray[Any], encoding: str) -> Any:
     """Fill a sensor_msgs/Image (all but its header) from (H, W) or (H, W, 3) pixels, and return it.
 
     `encoding` is rgb8, bgr8, mono8, 16UC1 or 32FC1 and must fit the array's type. The data are an
-    array.array: of an ndarray, rclpy checks every element (128 ms a VGA frame instead of 1).
+    array.array, because rclpy checks every element of an ndarray (128 ms a VGA frame instead of 1).
     """
     dtype, channels = _TYPES[encoding]
     if pixels.dtype != dtype or (pixels.shape[2] if pixels.ndim == 3 else 1) != channels:

@@ -37,7 +37,7 @@ class _Awaited(Future):
 
 
 def new_future(executor: Executor) -> Future:
-    """Return a future whose completion, from any thread, wakes `executor` and so who awaits it.
+    """Return a future whose completion, from any thread, wakes `executor` and the coroutine.
 
     rclpy loses a wake-up now and then: a coroutine that is just suspending itself counts as running
     when the executor looks, and nothing makes it look again (18 of 20,000 under adverse scheduling;
@@ -68,7 +68,7 @@ async def until(condition: Callable[[], bool], executor: Executor, seconds: floa
 
 
 async def pause(executor: Executor, seconds: float) -> None:
-    """Wait so long without holding a thread."""
+    """Wait for `seconds` without holding a thread."""
     over = new_future(executor)
     timer = threading.Timer(seconds, over.set_result, (None,))
     timer.daemon = True
@@ -118,9 +118,9 @@ async def in_thread(executor: Executor, job: Callable[[], T]) -> T:
 class Worker:
     """Runs functions one after another in one daemon thread.
 
-    Whatever runs torch runs here, the loading of the model too: each thread that has run a parallel
-    operation keeps an OpenMP pool of its own, and from the second pool on libgomp, short of cores,
-    puts every thread to sleep at every barrier (6 context switches an operation instead of 0.1).
+    All of torch runs here, loading the model too. Each thread that has run a parallel operation
+    keeps an OpenMP pool of its own. From the second pool on, and with too few cores, libgomp puts
+    every thread to sleep at every barrier (6 context switches an operation instead of 0.1).
 
     A daemon, so that Ctrl-C does not wait for a forward pass that may take minutes on a CPU.
     """
@@ -144,7 +144,7 @@ class Worker:
             return
 
         def due() -> None:
-            self._waits.release()  # first: who asks from here on is not heard by this job
+            self._waits.release()  # release first: later calls schedule a job of their own
             self.submit(job, lambda _result, _error: None)
 
         timer = threading.Timer(seconds, due)
@@ -170,7 +170,7 @@ class Worker:
         return result
 
     def stop(self, seconds: float = 0.0) -> bool:
-        """Let the thread end after the jobs already queued; whether it has within `seconds`."""
+        """End the thread after the queued jobs; return whether it has ended within `seconds`."""
         self._jobs.put(None)
         self._thread.join(seconds)
         return not self._thread.is_alive()

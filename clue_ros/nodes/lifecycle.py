@@ -178,7 +178,7 @@ class ManagedNode(LifecycleNode):
         return SUCCESS
 
     def _tried(self, step: Callable[[], None]) -> bool:
-        # rclpy ignores what a transition raises, so it is logged here.
+        # rclpy ignores the errors of a transition, so they are logged here.
         try:
             step()
         except ClueError as error:

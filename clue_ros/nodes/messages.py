@@ -284,7 +284,7 @@ def grounding_msg(
 ) -> GroundingResult:
     """Return a grounding, its object `found`, and every turn with its seconds since the epoch.
 
-    judged: the image of the estimate; the object was seen in a newer one, maybe.
+    judged: the image of the estimate; the object may have been seen in a newer one.
     """
     speakers = {"user": DialogueTurn.USER, "robot": DialogueTurn.ROBOT}
     return GroundingResult(

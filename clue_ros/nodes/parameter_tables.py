@@ -29,7 +29,7 @@ PERCEPTION: tuple[Parameter, ...] = (
         "base:household",
         "With model 'wrapper', where boxes come from, separated by commas: topic:NAME, base:MODEL,"
         " grounding-dino:NAME, owlv2:NAME, florence2:NAME, json:FILE or python:MODULE:FUNCTION;"
-        " clue:MODEL: CLUE has a say beside them.",
+        " clue:MODEL: CLUE judges the boxes of the others.",
         change=Change.UNCONFIGURED,
     ),
     Parameter(
@@ -113,7 +113,7 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "max_risk",
         0.0,
-        "Share of requests that may end in a wrong box without a confirmation: what is less sure is"
+        "Share of requests that may end in a wrong box without a confirmation: an unsure box is"
         " shown first (this one?). Needs a calibration of this place (docs/risk.md), else every box"
         " is shown; 0: no bound.",
         range=(0.0, 0.99),
@@ -197,8 +197,8 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "image_rate",
         5.0,
-        "Images a second that the node takes while nobody asks, which costs CPU; 0: each one. A "
-        "request takes the newest image in any case.",
+        "Images a second that the node takes while nobody asks; each costs CPU; 0: all. A request "
+        "takes the newest image in any case.",
         range=(0.0, 1000.0),
         unit="Hz",
         change=Change.NOT_ACTIVE,
@@ -247,15 +247,15 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "tracker",
         FLOW,
-        "What follows objects: flow (optical flow, on a CPU, without weights), or sam2: and a hub "
+        "Tracker of objects: flow (optical flow, on a CPU, without weights), or sam2: and a hub "
         "id or folder of SAM 2 or EdgeTAM, such as sam2:facebook/sam2.1-hiera-tiny (needs torch).",
         change=Change.UNCONFIGURED,
     ),
     Parameter(
         "track_rate",
         15.0,
-        "Frames a second in which objects are followed, at most (topic tracked); frames that come "
-        "faster than they can be followed are dropped.",
+        "Largest number of frames a second in which objects are followed (topic tracked); further "
+        "frames are dropped.",
         range=(0.1, 1000.0),
         unit="Hz",
         change=Change.NOT_ACTIVE,
@@ -285,7 +285,7 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "min_depth",
         0.1,
-        "Metres; what the depth image has nearer counts as a hole.",
+        "Metres; a nearer reading of the depth image counts as a hole.",
         range=(0.0, 100.0),
         unit="m",
         at_most="max_depth",
@@ -293,7 +293,7 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "max_depth",
         10.0,
-        "Metres; what the depth image has farther counts as a hole.",
+        "Metres; a farther reading of the depth image counts as a hole.",
         range=(0.1, 1000.0),
         unit="m",
     ),
@@ -308,15 +308,15 @@ PERCEPTION: tuple[Parameter, ...] = (
     Parameter(
         "depth_registered",
         False,
-        "Take the depth image and camera_info in another frame than the image's: they are "
-        "registered to it under a name of their own.",
+        "Accept a depth image and camera_info whose frame has another name than the image's, "
+        "because they are registered to it.",
     ),
     Parameter(
         "optical_frame",
         "auto",
-        "What the images' frame is. given: an optical one (z forward); convert: a body's (x "
-        "forward), as simulators have it, and poses are turned to it; auto: given, unless tf has "
-        "an optical frame beside it.",
+        "Kind of the images' frame. given: an optical one (z forward); convert: a body's (x "
+        "forward), as in simulators, and poses are turned to it; auto: given, unless tf has an "
+        "optical frame beside it.",
         choices=("auto", "given", "convert"),
         change=Change.NOT_ACTIVE,
     ),
@@ -483,7 +483,7 @@ GRASP_EXAMPLE: tuple[Parameter, ...] = (
     Parameter(
         "max_opening",
         0.085,
-        "Metres between the gripper's open fingers; what is wider is not grasped.",
+        "Metres between the gripper's open fingers; a wider object is not grasped.",
         range=(0.001, 1.0),
         unit="m",
     ),

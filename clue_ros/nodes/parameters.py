@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a parameter is, and how a node declares its table of them and refuses bad changes.
+"""Parameters: a node declares them from a table, and refuses bad changes.
 
 The tables are in parameter_tables.py. No ROS is needed to import this module.
 """
@@ -73,7 +73,7 @@ class Parameter:
 
     @property
     def limits(self) -> tuple[float, float] | None:
-        """The range, widened to include the special value: what a ROS descriptor can express."""
+        """The range, widened to include the special value, as a ROS descriptor needs it."""
         if self.range is None or self.special is None:
             return self.range
         return min(self.range[0], self.special), max(self.range[1], self.special)

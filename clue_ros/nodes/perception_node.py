@@ -203,11 +203,11 @@ class PerceptionNode(ManagedNode):
         self._make_tracker()  # loaded now, and not with the first object
         clue.warm_up()  # so that the first request is as quick as the second
         memory.freeze_garbage()
-        memory.trim()  # what the warm-up took
+        memory.trim()  # the warm-up's memory
         return clue
 
     def _sources(self) -> list[Any]:
-        """The sources of candidates that the parameter names; topics are subscribed to."""
+        """Return the sources of candidates that the parameter names, and subscribe to topics."""
         self._unsubscribe()
         lines = [line.strip() for line in self.value("candidates").split(",") if line.strip()]
         sources: list[Any] = []
@@ -278,7 +278,7 @@ class PerceptionNode(ManagedNode):
             self._clue,
             self._worker,
             self.spinner,
-            clock=lambda: float(self.get_clock().now().nanoseconds) * 1e-9,  # simulated, maybe
+            clock=lambda: float(self.get_clock().now().nanoseconds) * 1e-9,  # may be simulated
             language=self._language(),
             masks=self.value("masks"),
             prepare=self._prepare_reply,

@@ -115,7 +115,7 @@ class Pinhole:
             return np.stack([a, b, np.ones_like(a)], axis=-1)
         fisheye = self.model in EQUIDISTANT
         undo, bend = (_undo_fisheye, _fisheye) if fisheye else (_undo_polynomial, _polynomial)
-        with np.errstate(all="ignore"):  # what diverges is dropped below
+        with np.errstate(all="ignore"):  # diverged points are dropped below
             u, v = undo(a, b, self.distortion)
             again, below = bend(u, v, self.distortion)
             off = np.hypot((again - a) * self.fx, (below - b) * self.fy)
@@ -125,7 +125,7 @@ class Pinhole:
 
     @cached_property
     def _limit(self) -> tuple[float, float]:
-        """How far from the axis the model is one to one, at z = 1: without and with distortion.
+        """The radii up to which the model is one to one, at z = 1: without and with distortion.
 
         Beyond, a larger angle of a point gives a place nearer to the middle: no lens does that.
         """
@@ -151,7 +151,7 @@ def _growth(r: Array, k: tuple[float, ...]) -> Array:
 
 
 def _parts(x: Array, y: Array, d: tuple[float, ...]) -> tuple[Array, Array, Array]:
-    """Return the radial factor and what the tangential and prism terms add to x and to y."""
+    """Return the radial factor, and the tangential and prism terms of x and of y."""
     k1, k2, p1, p2, k3, k4, k5, k6, s1, s2, s3, s4 = d[:12]
     r = x * x + y * y
     dx = 2 * p1 * x * y + p2 * (r + 2 * x * x) + r * (s1 + r * s2)

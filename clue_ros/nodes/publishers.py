@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the perception node publishes and logs as a dialogue goes on, and the action's feedback."""
+"""Publishers and log lines of perception for each step of a dialogue, and the action's feedback."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from clue_ros.nodes.topics import Perception
 class Publishers(Listener):
     """The node's publishers.
 
-    Of the lifecycle ones nothing leaves while the node is not active. `say` and `~/heard` work in
-    every state: whoever speaks to an inactive robot gets an answer.
+    Lifecycle publishers are silent unless the node is active. `say` and `~/heard` work in every
+    state, so that an inactive robot answers too.
     """
 
     def __init__(self, node: LifecycleNode, worker: Worker) -> None:
@@ -50,7 +50,7 @@ class Publishers(Listener):
             self._say.publish(String(data=text))
 
     def heard(self, text: str) -> None:
-        """Publish what a person said, by whatever way it came."""
+        """Publish a person's words, whichever way they came."""
         self._heard.publish(String(data=text))
 
     def looking(self, session: Session) -> None:
@@ -69,7 +69,7 @@ class Publishers(Listener):
         self.say(in_other_words(question.text, language, heard=heard))
 
     def spoke(self, session: Session, text: str) -> None:
-        """Say what keeps the question open."""
+        """Say a sentence that keeps the question open."""
         self.say(text)
 
     def point(self, session: Session, grounding: Grounding) -> None:
@@ -247,9 +247,9 @@ class TurnLog(Listener):
         self._write(f"{self._name} {session.id[:8]}: the robot {turn}")
 
     def spoke(self, session: Session, text: str) -> None:
-        """Write what the robot says while the question stays open."""
+        """Write a sentence that keeps the question open."""
         self._write(f'{self._name} {session.id[:8]}: the robot says "{text}"')
 
     def ignored(self, session: Session, text: str) -> None:
-        """Write what was heard beside the dialogue."""
+        """Write words that were not for the robot."""
         self._write(f'{self._name} {session.id[:8]}: not for the robot: "{text}"')

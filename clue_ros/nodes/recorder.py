@@ -48,9 +48,9 @@ class Recorder:
     """Writes episodes to `folder`, at most `limit` bytes: the oldest are removed for new ones.
 
     After a failed write it calls `warn` once, until writing works again; the dialogue goes on. Only
-    files named as episodes are ever replaced or removed (with a removed one, a person's review of
-    it), and links are not followed out of the
-    folder. Thread-safe; files are readable by their owner only (0600).
+    files named as episodes are ever replaced or removed; the review of a removed one goes too.
+    Links are not followed out of the folder. Thread-safe; only their owner can read the files
+    (0600).
 
     Raises (on construction): RecordError where the folder cannot be made or written, or another
     process records there.
@@ -83,7 +83,7 @@ class Recorder:
         return self._idle.wait(seconds)
 
     def close(self) -> None:
-        """Write what is left, and stop."""
+        """Write the queued episodes, and stop."""
         self._worker.stop(PATIENCE)
         self._held.release()
 
@@ -216,7 +216,7 @@ class DialogueRecorder(Listener):
         self._save(session)
 
     def ignored(self, session: Session, text: str) -> None:
-        """Save what was heard beside the dialogue."""
+        """Save words that were not for the robot."""
         self._save(session)
 
     def ended(self, session: Session, outcome: Outcome) -> None:

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""``clue replay BAG "request" ...``: what the robot replies to the pictures of a recorded bag.
+"""``clue replay BAG "request" ...``: replies to the pictures of a recorded bag.
 
 MCAP and SQLite bags are read without ROS (rosbags). Each request is put to frames of the bag;
 without one, the requests that were recorded on `speech` are put to the newest frame of their time.
@@ -51,7 +51,7 @@ class BadBagError(ClueError):
 
 @dataclass(frozen=True)
 class Recorded:
-    """One message of a bag: seconds since its first message, its topic, and what it holds."""
+    """One message of a bag: seconds since its first message, its topic, and its content."""
 
     seconds: float
     topic: str
@@ -254,7 +254,7 @@ def _note(text: str) -> None:
 
 
 def _readable(path: Path) -> Path:
-    """The bag's path; that of an MCAP file without a profile reads as if it had one."""
+    """Return the bag's path; an MCAP file without a profile then reads as if it had one."""
     if path.suffix != ".mcap" or not path.is_file():
         return path
     with path.open("rb") as file:

@@ -2,9 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether an object still lies where it was seen: two images of one camera, compared in a region.
 
-A pixel says little: it has noise, and exposure and white balance go up and down by themselves. So
-means are compared, of cells of a grid over the region, after a gain for each channel has been taken
-out that most of the picture agrees on.
+Single pixels have noise, and exposure and white balance drift. So the means of grid cells are
+compared, after the gain of each channel that most of the picture shares is taken out.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from clue_ros.dialogue.types import Box
 Rgb = npt.NDArray[np.uint8]
 Cells = npt.NDArray[np.float32]
 
-AROUND = 0.25  # of the box's sides: what is looked at beside it; at least MARGIN pixels
+AROUND = 0.25  # margin around the box, as a share of its sides; at least MARGIN pixels
 MARGIN = 8.0
 CELLS = 12  # along the longer side of the region
 LEAST_CELL = 4.0  # pixels of its side: noise of 12 levels is one of 3 in the mean
@@ -77,7 +76,7 @@ def _lit(pixels: Rgb, gain: Cells) -> Rgb:
 
 
 def _gain(before: Rgb, after: Rgb) -> Cells:
-    """What each channel became brighter by, (3,): the median over the picture, from 1/2 to 2."""
+    """Return the gain of each channel, (3,): the median over the picture, from 1/2 to 2."""
     gains = np.ones(3, np.float32)
     if before.shape == after.shape:
         # Every so many pixels will do: the median is over many cells.

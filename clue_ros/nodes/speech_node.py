@@ -109,7 +109,7 @@ class ListeningState:
             self._question_until = 0.0
 
     def hints(self, now: float, *, helped: bool) -> Hints:
-        """What is likely to be said now; `helped` is the parameter `hints`."""
+        """Return the phrases that are likely now; `helped` is the parameter `hints`."""
         with self._lock:
             if self._confirmer.pending:
                 return Hints(Expecting.CONFIRMATION, (), self.language)
@@ -387,7 +387,7 @@ class SpeechNode(ManagedNode):
         heard = self._speech.get_subscription_count() > 0
         return heard and self._is_open() and not self._is_busy() and not self._is_speaking()
 
-    # What other nodes publish.
+    # Messages of other nodes.
 
     def _on_question(self, message: ClarificationQuestion) -> None:
         self.listening.question_asked(message, self._now())
@@ -416,7 +416,7 @@ class SpeechNode(ManagedNode):
             self._offset = 0.0 if abs(self._delay) < MAX_CLOCK_OFFSET else self._delay
         listener.put(audio, start + self._offset)
 
-    # What was heard, from the threads of the listener.
+    # Calls of the listener, from its threads.
 
     def _on_begun(self, start: float) -> None:
         self._hearing.publish(Bool(data=True))
@@ -548,7 +548,7 @@ class SpeechNode(ManagedNode):
     async def _listen_for_phrase(
         self, handle: ServerGoalHandle
     ) -> tuple[int, str, Transcript | None]:
-        """How a goal ends: its result's status, the reason, and a transcript or None."""
+        """Return a goal's end: its result's status, the reason, and a transcript or None."""
         if self.state != "active":
             return (Listen.Result.FAILED, f"speech is {self.state}", None)
         if self._listener is None:

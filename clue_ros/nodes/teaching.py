@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects that a person shows to perception: the services `teach`, `forget` and `list_objects`.
 
-What a person calls things in a dialogue, or what the robot pointed at, is learned too.
-The model's thread does the work, between two replies. Without an image an object is shown in the
-newest one of the camera; without a box it is the one that the robot pointed at last.
+Perception also learns the names that a person says in a dialogue. The model's thread does the work,
+between two replies. Without an image an object is shown in the newest one of the camera; without a
+box it is the one that the robot pointed at last.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Teaching:
         self._pointed = None
 
     def hear(self, text: str) -> Callable[[], str] | None:
-        """What a person says while no question is open, if it names what was pointed at.
+        """Read words said while no question is open: they may name the object pointed at.
 
         Returns the job that learns it (`learned`), None for anything else. "No, that is the tape"
         takes the box away from the word that it was found by.
@@ -83,7 +83,7 @@ class Teaching:
         return str(self._clue().teach(view, named.box, named.name, instead=True).name)
 
     async def learned(self, job: Callable[[], str]) -> str:
-        """Run one of the jobs in the model's thread; the name, "" where it could not be learned."""
+        """Run one of the jobs in the model's thread; return the name, "" if it was not learned."""
         return str(await self._done(job, TeachObject.Response()) or "")
 
     async def _on_teach(
@@ -136,7 +136,7 @@ class Teaching:
         return response
 
     async def _done(self, job: Callable[[], Any], response: Any) -> Any:
-        """What a job returns in the model's thread; None where it failed, which `response` says."""
+        """Return a job's result from the model's thread; None, and fill `response`, on failure."""
         refusal = self._refusal()
         if refusal is not None:
             messages.fail(response, refusal.code, refusal.message)

@@ -133,8 +133,8 @@ class Call(Interface):
     def client(self, node: Node, *, name: str = "", **options: Any) -> Client:
         """Create the client; `name` replaces the table's.
 
-        With Fast DDS the answers to other clients pass through its queue too: too short a one loses
-        its own.
+        With Fast DDS its queue also takes the answers to other clients: a short queue loses
+        answers.
         """
         return node.create_client(self.type, name or self.name, qos_profile=self.qos, **options)
 
@@ -235,7 +235,7 @@ class Console:
     COMPRESSED = Perception.COMPRESSED
     DIALOGUE_STATE = Input("dialogue_state", "clue_msgs/msg/DialogueState", LATEST)
     GROUNDING = Input("grounding", "clue_msgs/msg/GroundingResult")
-    # Of the node that the parameter `perception` names; so are the services below.
+    # Topics and services of the node that the parameter `perception` names.
     ATTENTION_MAP = Input("perception/attention_map", "sensor_msgs/msg/Image", LATEST)
     HEARD = Input("perception/heard", "std_msgs/msg/String")
     SAY = Input("say", "std_msgs/msg/String")

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where one frame is in another: tf2, and a small reader of its topics where tf2_ros is missing.
+"""Transforms between frames: tf2, and a small reader of its topics where tf2_ros is missing.
 
 ROS 2 from wheels has no tf2_ros; tf2_msgs, the type of the topics, is then built by itself
 (scripts/extra_ros). Nothing here waits but `Transforms.lookup`, which runs in the model's thread.
@@ -27,7 +27,7 @@ from clue_ros.nodes.pinhole import Array
 from clue_ros.nodes.pose_from_depth import rotation
 from clue_ros.nodes.topics import Perception
 
-KEPT = 30.0  # seconds of moving transforms: a model may load, or a first reply take, that long
+KEPT = 30.0  # seconds of moving transforms to keep: a model may load so long
 SETTLE = 0.3  # seconds to wait for a transform that is on its way
 LOOK = 0.02  # seconds between looks
 # Turns optical coordinates (x right, y down, z forward) into a body's (x forward, y left, z up).
@@ -72,7 +72,7 @@ def transform_of(message: Any) -> Transform:
 
 
 class TransformTree:
-    """The frames that /tf and /tf_static tell of; thread-safe. Where tf2_ros is, it is not used."""
+    """The frames of /tf and /tf_static, used where tf2_ros is missing; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -128,8 +128,8 @@ SPEECH: tuple[Parameter, ...] = (
     _Configured(
         "channel",
         -1,
-        "Which channel of the sound is heard, counted from 0; -1: the mean of two, and of more the"
-        " first, as the others are often what the robot plays.",
+        "Which channel of the sound is heard, counted from 0; -1: the mean of two channels, or the"
+        " first of more, because others often carry the robot's own sound.",
         range=(0, MAX_CHANNELS - 1),
         special=-1,
         unit="1",
@@ -191,7 +191,7 @@ SPEECH: tuple[Parameter, ...] = (
         "barge_in",
         "off",
         "Whether a person may interrupt the robot. voice: any voice silences it (needs an echo "
-        "canceller); words: a recognized phrase does that is not made of the robot's own words; "
+        "canceller); words: a recognized phrase does, unless it repeats the robot's own words; "
         "off: never.",
         choices=("off", "voice", "words"),
     ),

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from clue_ros.errors import BadAudioError
 from clue_ros.requirements import install
 
-RATE = 16_000  # Hz, of all sound that is recognized
+RATE = 16_000  # Hz, for recognition
 MIN_RATE, MAX_RATE = 8_000, 192_000
 MAX_CHANNELS = 8
 MAX_SECONDS = 3600.0  # of a file
@@ -72,8 +72,8 @@ def join(parts: Sequence[Audio]) -> Audio:
 def mono(samples: Samples, rate: int, channels: int, channel: int = -1) -> Audio:
     """Make one channel of interleaved samples.
 
-    channel: counted from 0. -1: the mean of two; of more the first, as the others are often what
-    the robot plays.
+    channel: counted from 0. -1: the mean of two channels, or the first of more, because others
+    often carry the robot's own sound.
 
     Raises:
         BadAudioError: a rate or number of channels that no microphone has, samples that do not
@@ -120,7 +120,7 @@ class Channels:
                 taken = "the mean" if _averages(channels, self._channel) else taken
                 self._tell(f"sound of {channels} channels: {taken} is heard (parameter channel)")
         if _averages(channels, self._channel) and not self._warned:
-            # Of channels with correlation r the mean is 10 log10((1 + r) / 2) dB quieter.
+            # The mean of channels with correlation r is 10 log10((1 + r) / 2) dB quieter.
             loud, heard = level(samples), level(audio.samples)
             self._warned = loud > AUDIBLE and heard < loud + CANCELED
             if self._warned:

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The words of commands and of answers that a recognizer's grammar is made of, by language.
 
-A grammar can be heard far more surely than free speech, at the price of a closed vocabulary. What
-an utterance asks for is read in `clue_ros.dialogue.reading`, in any words.
+A recognizer hears a grammar far more surely than free speech, at the price of a closed vocabulary.
+`clue_ros.dialogue.reading` then reads what an utterance asks for, in any words.
 """
 
 from __future__ import annotations

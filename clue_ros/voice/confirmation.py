@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Whether to act on a recognized phrase: at once, after "Did you say ...?", or not at all.
+"""Decides whether to act on a phrase: at once, after "Did you say ...?", or not at all.
 
 A grammar turns any sound into a command, so a phrase of low confidence is read back first.
 """
@@ -20,7 +20,7 @@ from clue_ros.voice.grammar import Hypothesis
 
 
 class Action(Enum):
-    """What to do with a phrase."""
+    """The reaction to a phrase."""
 
     ACCEPT = "accept"  # pass the text on
     CONFIRM = "confirm"  # read it back and wait for yes or no

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a phrase begins and ends in a stream of sound: voice activity detection with pocketsphinx.
+"""Finds phrases in a stream of sound, by voice activity detection with pocketsphinx.
 
 pocketsphinx.Endpointer uses one window for both ends. A window long enough for the pauses inside a
 sentence misses a short "no", so here its Vad judges single frames: a short window opens a phrase
@@ -25,7 +25,7 @@ OPENING_VOICED = 4
 
 @dataclass(frozen=True)
 class PhraseLimits:
-    """What counts as one phrase.
+    """The limits of one phrase.
 
     Attributes:
         end_silence: seconds without voice that end it.
@@ -64,7 +64,7 @@ class Phrase:
 
 @dataclass(frozen=True)
 class Dropped:
-    """What had begun was too short to be speech, or is not to be heard."""
+    """The phrase that had begun was too short to be speech, or must not be heard."""
 
 
 Event = Begun | Phrase | Dropped

@@ -21,7 +21,7 @@ PLAIN = 10  # weight of the plain yes or no, where every other wording of it has
 
 
 class Expecting(str, Enum):
-    """What the person is likely to say next."""
+    """The kind of utterance that is likely next."""
 
     COMMAND = "command"  # no dialogue is open
     ANSWER = "answer"  # a question is

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""From chunks of sound to recognized phrases, in two threads.
+"""Recognizes phrases in chunks of sound, in two threads.
 
 One thread finds phrases in the sound; the other runs the recognizer. It is slow, so phrases queue
 for it while listening goes on.
@@ -40,7 +40,7 @@ class PhraseStream:
         """Take two switches that are read at each chunk.
 
         Args:
-            limits: what counts as one phrase.
+            limits: of one phrase.
             own_voice: when the robot speaks.
             overhear: whether to listen while the robot speaks (barge-in).
             is_open: whether to listen at all (push to talk).
@@ -64,7 +64,7 @@ class PhraseStream:
 
 @dataclass(frozen=True)
 class ListenerCallbacks:
-    """What a listener calls, from its own threads.
+    """Callbacks of a listener, which it calls from its own threads.
 
     Attributes:
         begun: a person begins to speak, at this time in seconds.

@@ -28,7 +28,7 @@ class Playback:
     problem = ""  # what went wrong, once it has ended
 
     def wait(self, seconds: float) -> bool:
-        """Wait so long at most; returns whether the sound has ended."""
+        """Wait for at most `seconds`; return whether the sound has ended."""
         del seconds
         return True
 

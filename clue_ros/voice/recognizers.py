@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The speech recognizers by name, and the process that one of them runs in.
 
-`problem` is asked when a node is configured, so that a missing package or model is reported then
-and not at the first word.
+A node asks `problem` when it is configured, so that it reports a missing package or model before
+the first word.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _sphinx(settings: RecognizerSettings) -> Recognizer:
 
 @dataclass(frozen=True)
 class Engine:
-    """How to get and load a recognizer.
+    """A recognizer: how to install and load it.
 
     Attributes:
         load: makes the recognizer; slow, because it loads the model.

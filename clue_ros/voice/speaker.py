@@ -70,7 +70,7 @@ def sentences(text: str) -> list[str]:
 
 
 class End(Enum):
-    """How an utterance ended."""
+    """The end of an utterance."""
 
     DONE = "done"
     CANCELED = "canceled"
@@ -116,7 +116,7 @@ class Utterance:
 
 @dataclass(frozen=True)
 class SpeakerCallbacks:
-    """What a speaker calls, from its thread.
+    """Callbacks of a speaker, which it calls from its thread.
 
     Attributes:
         begin: sound of this text and of this length in seconds is about to begin.
@@ -214,7 +214,7 @@ class Speaker:
         return len(dropped) + (current is not None)
 
     def close(self, seconds: float = 2.0) -> None:
-        """Say the queue for so long at most, then end."""
+        """Say the queue for at most `seconds`, then end."""
         deadline = time.monotonic() + seconds
         while self.busy and time.monotonic() < deadline:
             time.sleep(POLL)

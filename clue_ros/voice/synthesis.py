@@ -22,7 +22,7 @@ INSTALL = f"apt-get install espeak-ng libespeak-ng1, and {install('voice')}"
 
 @dataclass(frozen=True)
 class VoiceSettings:
-    """How to speak.
+    """Settings of the voice.
 
     Attributes:
         voice: a voice's id, name or language as pyttsx3 lists it, for espeak also with a variant
@@ -68,7 +68,7 @@ class SentenceWriter:
 
 
 def has_sound(wav: Path) -> bool:
-    """Tell if the file exists and has at least one frame."""
+    """Return whether the file exists and has at least one frame."""
     try:
         with wave.open(str(wav), "rb") as file:
             return file.getnframes() > 0

@@ -7,7 +7,7 @@ Expression Comprehension" (Cardiel and others, ICLR 2025). The detector stays a 
 several boxes match, the paper's model guesses; here it asks.
 """
 
-WRAPPER = "wrapper"  # the name of this model, where a model is named
+WRAPPER = "wrapper"  # the name of this model
 
 
 def is_address(name: object) -> bool:

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""CLUE beside detectors: it hears the whole dialogue, they know what stands on the table.
+"""CLUE beside detectors: it reads the whole dialogue, and they list the objects.
 
     Wrapper.load(["topic:/detections", "clue:household"])
 
@@ -31,7 +31,7 @@ _CERTAIN = 1e-4  # a probability nearer to 0 or 1 counts as this, or it would ou
 
 
 class ClueSource:
-    """A `Source` that lists nothing and has an opinion about every dialogue."""
+    """A `Source` that lists nothing and judges every dialogue."""
 
     open_vocabulary = False
 
@@ -41,7 +41,7 @@ class ClueSource:
 
     @property
     def device(self) -> str:
-        """Where the model runs."""
+        """The model's device."""
         return self._clue.device
 
     def memory_bytes(self) -> int:
@@ -53,7 +53,7 @@ class ClueSource:
         self._clue.warm_up()
 
     def again(self) -> ClueSource:
-        """The same one for another ensemble: see `OnceAsked.again`."""
+        """Return the same source for another ensemble: see `OnceAsked.again`."""
         return self
 
     def find(self, image: npt.NDArray[np.uint8], nouns: Sequence[str]) -> Sequence[Candidate]:
@@ -61,7 +61,7 @@ class ClueSource:
         return ()
 
     def knows(self, dialogue: Dialogue) -> bool:
-        """Whether the model has tokens for the words of a dialogue; else its opinion is no help."""
+        """Whether the model has tokens for the words of a dialogue; else it has no say."""
         from clue_ros.model.unknown_words import unknown_words
 
         tokenizer = self._clue.checkpoint.processor.tokenizer

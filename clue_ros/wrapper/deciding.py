@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""From the language model's choice to a decision: point at one thing, or ask about several.
+"""Decides by the language model's choice: point at one thing, or ask about several.
 
 Two detectors list one thing twice, so boxes are grouped into things before they are counted.
 """

@@ -13,7 +13,7 @@ DETECTORS = GROUNDING_DINO, OWLV2, FLORENCE_2 = "grounding-dino", "owlv2", "flor
 
 
 def wrong_model(name: str | Path, kind: str, config: Mapping[str, Any]) -> str:
-    """Why a config.json is of no detector of this kind; empty if it is."""
+    """Return why a config.json is not of a detector of this kind; empty if it is."""
     found = str(config.get("model_type", "unknown"))
     if found != kind:
         return f"{name} is a model of type {found}, want a {kind}"

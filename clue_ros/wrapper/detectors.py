@@ -30,7 +30,7 @@ from clue_ros.wrapper.detector_kinds import (
 # Grounding DINO, transformers' default for OWLv2. Florence-2 writes what it is sure of.
 BOX_THRESHOLD = {GROUNDING_DINO: 0.2, OWLV2: 0.1, FLORENCE_2: 0.0}
 TEXT_THRESHOLD = 0.05
-MOST_TOKENS = 1024  # that Florence-2 writes, as in the paper
+MOST_TOKENS = 1024  # most tokens that Florence-2 writes, as in the paper
 
 
 class OpenVocabularyDetector(OnDevice):

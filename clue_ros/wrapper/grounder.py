@@ -85,7 +85,7 @@ Image = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class _Verdict:
-    """What a dialogue means. left: the candidates that match; best: the one to point at, if any.
+    """A reading of a dialogue. left: the candidates that match; best: the one to point at, if any.
 
     chances: the probability of each candidate to be meant. standing: of the rules, None with a
     language model.
@@ -113,7 +113,7 @@ class WrapperView:
     def __init__(self, image: Image) -> None:
         self.image = image
         self.found: dict[tuple[str, ...], tuple[Candidate, ...]] = {}
-        self.seen: View | None = None  # by household, once taught words were needed
+        self.seen: View | None = None  # household's view, once taught words need it
         self.listings: dict[_Listed, Listing] = {}
         self.choices: dict[tuple[_Listed, str], Choice] = {}  # and by the context
 
@@ -129,12 +129,11 @@ class WrapperView:
 
 
 class Wrapper:
-    """Candidates of one or several detectors, and who chooses among them.
+    """Candidates of one or several detectors, and a chooser among them.
 
     wording: who words a question, "language model" (checked, else the rules' sentence) or "rules".
-    rates: how often the language model's answers could be used. faults: what was wrong with what
-    the sources found. memory: as of `LoadOptions`; taught
-    words are found by the eyes of the embedded model.
+    rates: how often the language model's answers could be used. faults: the faults in the sources'
+    boxes. memory: as of `LoadOptions`; the embedded model's frozen network finds taught words.
     """
 
     def __init__(
@@ -197,7 +196,7 @@ class Wrapper:
             )
         return cls(sources, model, threshold=threshold, wording=wording, memory=memory)
 
-    # What it is.
+    # Properties.
 
     @property
     def model_name(self) -> str:
@@ -207,7 +206,7 @@ class Wrapper:
 
     @property
     def device(self) -> str:
-        """Where the language model runs; without one, the first detector that says where it is."""
+        """The language model's device; without one, that of the first detector that has one."""
         if self.language_model is not None:
             return str(self.language_model.device)
         places = (getattr(source, "device", None) for source in self.sources)
@@ -226,7 +225,7 @@ class Wrapper:
 
     @property
     def answer_counts(self) -> Counter[str] | None:
-        """How many answers of the language model were of each kind; None without one."""
+        """Count the language model's answers of each kind; None without one."""
         if self.language_model is None:
             return None
         return Counter({kind.value: n for kind, n in self.rates.counts.items()})
@@ -268,9 +267,9 @@ class Wrapper:
         return WrapperView(np.ascontiguousarray(image))
 
     def candidates(self, view: WrapperView, dialogue: Dialogue) -> tuple[Candidate, ...]:
-        """What the detectors find for a dialogue's nouns, with measured colours.
+        """Return the detectors' boxes for a dialogue's nouns, with measured colours.
 
-        Without what the person refused.
+        It leaves out refused candidates.
         """
         nouns = self._nouns(dialogue)
         if nouns not in view.found:
@@ -287,7 +286,7 @@ class Wrapper:
 
     @property
     def _told(self) -> frozenset[str]:
-        """The names of the sources that are told what to look for."""
+        """The names of the sources with an open vocabulary."""
         return frozenset(s.name for s in self.sources if s.open_vocabulary)
 
     def ambiguity(self, view: WrapperView, expression: str | Dialogue) -> AmbiguityEstimate:
@@ -356,7 +355,7 @@ class Wrapper:
 
     @cached_property
     def _eyes(self) -> Checkpoint:
-        """The model whose frozen network sees taught words."""
+        """The model whose frozen network finds taught words."""
         return load_checkpoint(DEFAULT_MODEL)
 
     @property
@@ -381,7 +380,7 @@ class Wrapper:
         return view.seen
 
     def _taught(self, view: WrapperView, dialogue: Dialogue) -> Judged | None:
-        """What a dialogue about taught words leaves; None for one about none."""
+        """Return the candidates of a dialogue about taught words; None for another dialogue."""
 
         def others() -> LabelledObjects:
             things = _things(self.candidates(view, dialogue), self._told)
@@ -406,7 +405,7 @@ class Wrapper:
     def _estimate(
         self, view: WrapperView, dialogue: Dialogue, opinion: AmbiguityEstimate | None
     ) -> tuple[AmbiguityEstimate, _Verdict]:
-        """By the chooser, and by CLUE's opinion where it has one."""
+        """Estimate by the chooser, and by CLUE if it knows the words."""
         start = time.perf_counter()
         candidates = self.candidates(view, dialogue)
         try:
@@ -516,7 +515,7 @@ class Wrapper:
         return Grounding(best.box, best.label or described_object(dialogue.turns), score, estimate)
 
     def _question(self, verdict: _Verdict, dialogue: Dialogue) -> Asked:
-        """What tells the candidates apart, in the rules' words or, checked, in the model's."""
+        """Return a question that tells the candidates apart, in the rules' or the model's words."""
         if verdict.standing is not None:
             size = (1, 1)  # the finder only describes here
             return question_for(verdict.standing, LabelledObjects(verdict.candidates, size))
@@ -565,8 +564,8 @@ def _proposal(candidate: Candidate) -> Asked:
 def _things(candidates: Sequence[Candidate], told: Collection[str] = ()) -> tuple[Candidate, ...]:
     """One candidate for each thing that several detectors found.
 
-    told: sources that are told what to look for. They find it in other things too, so they only
-    add what lies where the others see nothing.
+    told: sources with an open vocabulary. They find the noun in other things too, so they only add
+    boxes where the others see nothing.
     """
     by_source: dict[str, list[Candidate]] = {}
     for candidate in candidates:

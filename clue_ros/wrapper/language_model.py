@@ -67,7 +67,7 @@ MAX_ANSWER = 24  # tokens of an answer at least; more for "ask" with many boxes
 MAX_WORDS = 40  # tokens of a worded question
 MAX_PROMPT = 1024  # tokens: longer ones are left out of training, as in the paper
 _ADAPTED = re.compile(r"(?:base_model\.model\.)?([\w.]{1,500})\.lora_(?:A\.weight|embedding_A)")
-_QUERY = "\u241e"  # stands for the query while the chat template is rendered
+_QUERY = "\u241e"  # placeholder of the query in the chat template
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class WrapperSettings:
 
     @property
     def form(self) -> PromptFormat:
-        """How boxes are written."""
+        """The format of the boxes."""
         return PromptFormat(
             self.style, self.units, self.scores, self.colors, self.order, self.first
         )
@@ -150,8 +150,8 @@ def adapters_base(content: Mapping[str, Any], path: object) -> str:
 def adapter_config(folder: Path, modules: Collection[str]) -> Any:
     """The LoraConfig of an adapter's folder, without the patterns that a stranger wrote in it.
 
-    What it adapts is what its file has tensors of. modules: the names of those of its base. Raises
-    ModelError.
+    It adapts the modules that its file has tensors for. modules: the names of the base's modules.
+    Raises ModelError.
     """
     from clue_ros.model.adapters import plain_config
 
@@ -204,7 +204,7 @@ def save_settings(settings: WrapperSettings, folder: Path, **notes: Any) -> None
 
 @dataclass(frozen=True)
 class Choice:
-    """What the language model makes of a dialogue about some boxes.
+    """The language model's choice among some boxes in a dialogue.
 
     answer: its greedy answer, with the candidates' indices; text: as it was written, with the
     lines' numbers. probabilities: of each candidate to be the answer, and of "ask" and "none", by
@@ -234,7 +234,7 @@ class Listing:
 
     @property
     def count(self) -> int:
-        """How many boxes there are."""
+        """The number of boxes."""
         return len(self.order)
 
     def candidates_of(self, answer: Answer) -> Answer:
@@ -242,7 +242,7 @@ class Listing:
         return replace(answer, indices=tuple(self.order[line] for line in answer.indices))
 
     def choice(self, text: str, shares: Sequence[float]) -> Choice:
-        """What an answer makes of the boxes. shares: of the lines, of "ask" and of "none"."""
+        """Return the choice of an answer. shares: of the lines, of "ask" and of "none"."""
         *lines, ask, none = shares
         boxes = dict(zip(self.order, lines, strict=True))
         answer = self.candidates_of(read_answer(text, self.count, self.first))
@@ -385,7 +385,7 @@ class LanguageModel(OnDevice):
 
     @torch.inference_mode()
     def matching(self, listing: Listing, dialogue: str) -> tuple[int, ...]:
-        """Indices of the boxes that still match, from what the model says after "ask"."""
+        """Return the indices of the boxes that still match: the model's answer after "ask"."""
         _, rest = self._halves(listing.lines, dialogue)
         cache = copy.deepcopy(listing.cache)
         logits = self._next([*rest, *self._tokens(ASK)], cache)
@@ -513,13 +513,13 @@ def load_causal(
 
 
 def cache_folder() -> Path:
-    """Where converted GGUF files are kept: $XDG_CACHE_HOME/clue_ros, else ~/.cache/clue_ros."""
+    """Return the folder of converted GGUF files: $XDG_CACHE_HOME/clue_ros or ~/.cache/clue_ros."""
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(root) / "clue_ros"
 
 
 def converted_folder(path: Path) -> Path:
-    """Where the converted copy of a GGUF file lies, or will; another one once the file changes."""
+    """Return the folder of a GGUF file's converted copy; a changed file gets another one."""
     about = path.stat()
     key = f"{path.resolve()}:{about.st_size}:{about.st_mtime_ns}"
     return cache_folder() / "gguf" / f"{path.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"

@@ -1,11 +1,11 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What model "wrapper" needs and what this machine has, before a detector or a model is fetched.
+"""Compares the needs of model "wrapper" with this machine, before anything is downloaded.
 
 `inspect_wrapper` adds each source of candidates and the language model to a `Report` of
-`clue_ros.model.preflight`: files here and files to download, types, Python packages, memory.
-`clue check --model wrapper` prints it; `Wrapper.load` refuses by it (`require_wrapper`), so that a
-wrong name or a missing package is said before gigabytes of another part are downloaded.
+`clue_ros.model.preflight`: files here and files to download, types, Python packages, memory. `clue
+check --model wrapper` prints it. `Wrapper.load` refuses by it (`require_wrapper`), so a wrong name
+or a missing package is named before gigabytes of another part are downloaded.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from clue_ros.wrapper.sources import CLUE, JsonSource, check_source
 RULES = "rules"
 OPTIONAL = ("bitsandbytes", "gguf", "scipy", "sentencepiece", "timm")
 INSTALL = install("wrapper")
-# What transformers and peft fetch of a repository.
+# The files that transformers and peft fetch from a repository.
 WANTED = ("*.json", "*.jinja", "model*.safetensors", "tokenizer.model", "vocab.txt", "merges.txt",
           ADAPTER_WEIGHTS, PICKLED)  # fmt: skip
 ADAPTER_FILES = ("wrapper.json", ADAPTER_FILE, ADAPTER_WEIGHTS, PICKLED)
@@ -333,7 +333,7 @@ def _read_gguf(path: Path) -> tuple[str, int, dict[str, Any]]:
 
 
 def _find(report: Report, part: Part, name: str) -> Source:
-    """Where a model of transformers or an adapter lies. Raises ModelError."""
+    """Return the place of a model of transformers or an adapter. Raises ModelError."""
     named, revision = name_and_revision(name)
     try:
         source = report.find(named, revision, WANTED)
@@ -347,7 +347,7 @@ def _find(report: Report, part: Part, name: str) -> Source:
     repository, is_adapter = source.repository, source.has(ADAPTER_FILE)
     twice = {PICKLED} if source.has(ADAPTER_WEIGHTS) or not is_adapter else set()
     if repository is not None:
-        # Of a copy in the cache nothing is fetched; folders of a repository never are.
+        # A copy in the cache needs no download; folders of a repository are never fetched.
         repository.files = tuple(
             file
             for file in repository.files

@@ -37,7 +37,7 @@ _SHORT_QUESTION = "Which box is meant: '{dialogue}'?"
 
 @dataclass(frozen=True)
 class PromptFormat:
-    """How boxes are written.
+    """The format of the boxes.
 
     style: "paper"; or "centers", with fewer words, for small models and slow machines: the index
     after the label, as small models look for what follows a word; the box's centre and its size,
@@ -58,7 +58,7 @@ class PromptFormat:
     first: int = 1
 
     def problem(self) -> str:
-        """What is wrong with a value; empty if nothing is."""
+        """Return what is wrong with a value; empty if nothing is."""
         if self.style not in STYLES:
             return f"style {self.style!r}: want one of {', '.join(STYLES)}"
         if self.units not in UNITS:
@@ -156,7 +156,7 @@ def _numbers(candidate: Candidate, size: tuple[int, int], form: PromptFormat) ->
 
 
 def question_text(dialogue: str, form: PromptFormat = PAPER_FORMAT) -> str:
-    """What is asked about the boxes; dialogue: the request, or C(k) with all its turns.
+    """Return the question about the boxes; dialogue: the request, or C(k) with all its turns.
 
     It stands in quotes, and cannot end them: only apostrophes within words stay.
 
@@ -173,7 +173,7 @@ def question_text(dialogue: str, form: PromptFormat = PAPER_FORMAT) -> str:
 
 
 class AnswerKind(Enum):
-    """What an answer of the language model is."""
+    """The kind of an answer of the language model."""
 
     POINT = "point"
     ASK = "ask"
@@ -272,7 +272,7 @@ def answer_text(indices: Sequence[int]) -> str:
 
 
 class AnswerRates:
-    """How often the answers were of each kind."""
+    """Counts the answers of each kind."""
 
     def __init__(self) -> None:
         self.counts: Counter[AnswerKind] = Counter()

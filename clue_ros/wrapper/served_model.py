@@ -53,8 +53,8 @@ from clue_ros.wrapper.prompt import (
 )
 
 SERVERS = "CLUE_SERVERS"  # environment variable: hosts that may be asked beside this machine
-SECONDS = 60.0  # that an answer may take
-LISTING_SECONDS = 20.0  # that the list of models may take
+SECONDS = 60.0  # for an answer
+LISTING_SECONDS = 20.0  # for the list of models
 MOST_BYTES = 1 << 22  # of an answer
 TOP = 20  # tokens whose log-probabilities are asked for: the most that the API gives
 # Text that a tokenizer could take for a token of its own: the server parses its chat template's.
@@ -67,7 +67,7 @@ class ServerError(ModelError):
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server is. model: the name behind #, empty for its only model."""
+    """The address of a server. model: the name behind #, empty for its only model."""
 
     scheme: str
     host: str
@@ -200,7 +200,7 @@ class ServedModel:
     dtype = "its server's"
 
     def __init__(self, address: Address, model: str, seconds: float = SECONDS) -> None:
-        """Seconds: that an answer may take."""
+        """Take the longest time of an answer, in seconds."""
         self._address, self._model, self._seconds = address, model, seconds
         self.name = self.device = f"{address.url}#{model}"
         self.settings = WrapperSettings()
@@ -238,7 +238,7 @@ class ServedModel:
         return listing.choice(text, shares or certain(read_answer(text, listing.count), listing))
 
     def matching(self, listing: Listing, dialogue: str) -> tuple[int, ...]:
-        """None: a server cannot be made to begin with "ask". The likely boxes match then."""
+        """Return none, because a server cannot begin with "ask"; the likely boxes match then."""
         return ()
 
     def say(self, request: str) -> str:
@@ -249,7 +249,7 @@ class ServedModel:
     def _chat(
         self, messages: Sequence[Mapping[str, str]], most: int, top: int
     ) -> tuple[str, list[Position]]:
-        """What the model says greedily, in `most` tokens; with `top` likely tokens for each."""
+        """Return the greedy answer in `most` tokens, with `top` likely tokens for each."""
         body: dict[str, Any] = {"model": self._model, "messages": messages, "max_tokens": most}
         body |= {"temperature": 0} | ({"logprobs": True, "top_logprobs": top} if top else {})
         url = self._address.url

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where candidates come from: any detector, as long as it gives boxes, labels and scores.
+"""Sources of candidates: any detector that gives boxes, labels and scores.
 
 A source is named by one line of text, `KIND:ARGUMENT`:
 
@@ -14,9 +14,9 @@ A source is named by one line of text, `KIND:ARGUMENT`:
     clue:MODEL                 CLUE itself beside them, which hears the whole dialogue and lists
                                nothing (`clue_ros.wrapper.clue_source`)
 
-Several sources make an ensemble; each candidate knows who found it. What a detector says is data:
-`gather` leaves out boxes that are none, takes fractions of the image for what they are, and cuts
-labels to a line of MAX_LABEL characters.
+Several sources make an ensemble; each candidate names its source. A detector's output is data:
+`gather` leaves out invalid boxes, reads fractions of the image, and cuts labels to a line of
+MAX_LABEL characters.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 Image = npt.NDArray[np.uint8]
 Memory = dict[tuple[bytes, tuple[str, ...]], tuple[tuple[Candidate, ...], float]]
-"""An image's digest and the nouns -> what a detector found, and the seconds that it took."""
+"""An image's digest and the nouns -> a detector's boxes, and the seconds that it took."""
 MAX_CANDIDATES = 50  # of a source, the surest
 KINDS = ("base", *DETECTORS, "json", "python", "topic", "clue")
 TOPIC, CLUE = "topic", "clue"
@@ -128,7 +128,7 @@ class BaseSource:
 
     @property
     def device(self) -> str:
-        """Where the model runs."""
+        """The model's device."""
         return self._clue.device
 
     def memory_bytes(self) -> int:
@@ -193,9 +193,9 @@ def tell_apart(sources: Sequence[Source], specs: Sequence[str | Source]) -> None
 
 
 class OnceAsked:
-    """A source that is asked once about an image and its nouns, and remembers what it found.
+    """A source that is asked once about an image and its nouns, and remembers the boxes.
 
-    Two of them may share a detector and what it found, each with a name of its own.
+    Two of them may share a detector and its boxes, each with a name of its own.
     """
 
     def __init__(self, source: Source, found: Memory | None = None) -> None:
@@ -209,7 +209,7 @@ class OnceAsked:
         return [replace(c, source=self.name) if c.source == own else c for c in found]
 
     def seconds(self, image: Image, nouns: Sequence[str]) -> float:
-        """How long the detector took when it was asked about this image and these nouns."""
+        """Return the detector's seconds for this image and these nouns."""
         return self._asked(image, nouns)[1]
 
     def _asked(self, image: Image, nouns: Sequence[str]) -> tuple[tuple[Candidate, ...], float]:
@@ -257,7 +257,7 @@ def open_source(spec: str, device: str = "auto", dtype: str = "auto") -> Source:
 
 
 class Faults:
-    """What was wrong with what sources found or a server said: counted, and said once for each.
+    """Counts the faults of sources and servers, and reports each kind once.
 
     say: takes the sentence; by default it is a ClueWarning. counts: boxes, by what was wrong.
     """
@@ -285,8 +285,7 @@ def gather(
 ) -> tuple[Candidate, ...]:
     """The candidates of all sources in their order, cut to the image, with what labels say.
 
-    faults: told about what a source got wrong. Raises ModelError where all that a source found are
-    no boxes.
+    faults: gets each fault of a source. Raises ModelError if all boxes of a source are invalid.
     """
     height, width = image.shape[:2]
     told = faults or Faults()
@@ -341,7 +340,7 @@ def _usable(
 
 
 class DetectedObjects:
-    """What sources find in an image that nobody has talked about yet."""
+    """The sources' boxes in an image before any dialogue."""
 
     def __init__(
         self, sources: Sequence[str | Source], nouns: Sequence[str] = (), device: str = "auto"

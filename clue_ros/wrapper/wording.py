@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A question in the language model's own words, within limits.
 
-The rules have a question with its options; the model may say it in other words. What it says is
-used only if it names every option, is one short question, and has no word but those of the options,
-the dialogue and the candidates' labels, and a list of words that name nothing; else the rules'
+The rules have a question with its options; the model may say it in other words. Its text is used
+only if it names every option, is one short question, and has only words of the options, of the
+dialogue, of the candidates' labels, and of a list of words that name nothing. Otherwise the rules'
 sentence stays.
 """
 

@@ -97,7 +97,7 @@ def test_why_it_fails_is_in_the_feedback(client: Client, grounder: CommandGround
     [
         ("ground_and_grasp.py", [REQUEST], "BoundingBox"),
         ("follow.py", [REQUEST, "1.0"], "BoundingBox"),
-        ("teach.py", ["stapler", "20", "20", "90", "80"], "stapler: 1 examples"),
+        ("teach.py", ["stapler", "20", "20", "90", "80"], "stapler, examples: 1"),
     ],
 )
 def test_the_examples_run(client: Client, name: str, arguments: list[str], prints: str) -> None:

@@ -268,8 +268,10 @@ def test_the_changelog_names_new_modules_that_exist() -> None:
 
 
 def diagrams() -> list[str]:
-    text = (ROOT / "docs" / "ros.md").read_text(encoding="utf-8")
-    return re.findall(r"^```mermaid\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    pages = [
+        (ROOT / "docs" / page).read_text(encoding="utf-8") for page in ("ros.md", "dialogues.md")
+    ]
+    return re.findall(r"^```mermaid\n(.*?)^```", "\n".join(pages), re.MULTILINE | re.DOTALL)
 
 
 def test_the_diagrams_have_the_topics_of_the_nodes() -> None:

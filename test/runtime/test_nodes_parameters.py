@@ -58,7 +58,7 @@ def test_the_documentation_has_every_launch_argument() -> None:
     )
     assert isinstance(table, ast.Tuple)
     declared = [ast.unparse(row).split("'")[1] for row in table.elts]
-    text = (ROOT / "docs" / "ros.md").read_text().split("| Launch argument |")[1]
+    text = (ROOT / "docs" / "launch.md").read_text().split("| Launch argument |")[1]
     rows = re.findall(r"^\| (`.+?`) \|", text.split("\n\n")[0], re.MULTILINE)
     assert [name for row in rows for name in re.findall("`(.+?)`", row)] == declared
 

@@ -6,8 +6,8 @@
 For each picture: a detector proposes objects, one is drawn with a weight that grows with its area,
 the person describes it, the robot's questioner (adapter B) and the person (the oracle adapter, or
 rules in simulated scenes) talk until the questioner points. The dialogue is kept if the box agrees
-with the object; turns that repeat a question or change nothing are taken out. With
---rephrase, sentences are rephrased, where names, colours, places and polarity survive.
+with the object; turns that repeat a question or change nothing are taken out. With --rephrase, a
+sentence is rephrased if its names, colours, places and polarity stay.
 
 OUT has InViG's newer layout (train-*.jsonl, images/), which `clue train ivg --data invig` reads,
 and report.json, which counts every rejected object and turn with its reason. Run the same command
@@ -178,11 +178,11 @@ class GenerateOptions:
 
     @property
     def describer(self) -> str:
-        """Who says the request."""
+        """The source of the request."""
         return self.describe or ("grammar" if self.simulated and not self.objects else "words")
 
     def settings(self) -> dict[str, Any]:
-        """What must not change between the runs of an output folder."""
+        """The settings that must not change between the runs of an output folder."""
         names = (
             "objects", "nouns", "oracle", "rationality", "rephrase", "per_image", "min_rounds",
             "max_rounds", "min_iou", "min_area", "seed", "shards",
@@ -271,7 +271,7 @@ def _scenes(source: str, options: GenerateOptions) -> Iterator[Item]:
 
 
 # -------------------------------------------------------------------------------------------------
-# Who does what.
+# The parts of the machine.
 
 
 def true_objects(picture: Picture, image: Image, view: Any) -> list[Candidate]:
@@ -411,7 +411,7 @@ def generate(
 ) -> dict[str, Any]:
     """Do the shard's pictures that are not done yet; returns the report. Raises ClueError.
 
-    load: makes whoever does what; called once in each process that talks.
+    load: makes the parts; called once in each process that talks.
     """
     start, count, kept = time.monotonic(), 0, 0
     with Journal(options.out, options.shard, options.shards, options.settings()) as journal:

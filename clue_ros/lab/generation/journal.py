@@ -1,4 +1,4 @@
-"""What a generating process has done, on disk: nothing is lost or done twice when it is killed.
+"""The journal of a generating process on disk: a kill loses nothing and repeats nothing.
 
 A shard of a folder has three files:
 
@@ -29,7 +29,7 @@ _JOURNALS = "journal-*-of-*.log"
 
 
 def shard_suffix(shard: int, shards: int) -> str:
-    """Of the files of a shard, numbered from 0."""
+    """The suffix of the files of a shard, numbered from 0."""
     return f"{shard:05d}-of-{shards:05d}"
 
 
@@ -121,7 +121,7 @@ class Journal:
 
 
 def write_report(folder: Path, last_run: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Sum up all journals of a folder in `report.json`; returns what it says.
+    """Sum up all journals of a folder in `report.json`; return its content.
 
     last_run: figures of the run that ends now.
     """

@@ -7,9 +7,9 @@
     box     <- grounder, must agree with the target
 
 The paper keeps every dialogue, and the grounder's box. Here a dialogue is kept only if the
-grounder's box agrees with the target, and the label is the target's own box; turns that repeat a
-question, or without which the grounder is as sure of the same box, are taken out. Every rejected
-object and turn is counted with its reason.
+grounder's box agrees with the target, and the label is the target's own box. Turns that repeat a
+question are taken out, and turns without which the grounder is as sure of the same box. Every
+rejected object and turn is counted with its reason.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ class Case:
 
 
 Request = tuple[str, tuple[int, ...]]
-"""What the person says first, and the objects it can mean where that is known."""
+"""The person's first sentence, and the objects that it can mean, if known."""
 
 
 @dataclass(frozen=True)
 class MachineParts:
-    """Who does what.
+    """The parts of the machine.
 
     propose: the objects of an image. describe: the request for a case; None where there is none.
-    person: who answers, given the request. rephrase: None for none. personas: who the person may
-    be, in whose words they are rephrased; None for nobody.
+    person: makes the answering person for a request. rephrase: None for none. personas: people in
+    whose words sentences are rephrased; None for nobody.
     """
 
     grounder: Grounder[Any]
@@ -113,7 +113,7 @@ class MachineSettings:
 
 @dataclass
 class Outcome:
-    """What became of a picture.
+    """The result of a picture.
 
     refs: kept dialogues, as `ref_list` of InViG's newer layout. rejected: objects, or the whole
     picture, by reason. dropped: turns taken out of dialogues, by reason.
@@ -267,7 +267,7 @@ class DialogueMachine:
 def talk(
     machine: DialogueMachine, parts: MachineParts, picture: Picture, seed: int
 ) -> tuple[Outcome, dict[str, float]]:
-    """What becomes of a picture, and the figures to sum up: seconds and rephrased sentences."""
+    """Return a picture's outcome, and the figures to sum up: seconds and rephrased sentences."""
     before = _sentences(parts)
     start = time.monotonic()
     rng = np.random.default_rng([seed, zlib.crc32(picture.name.encode())])

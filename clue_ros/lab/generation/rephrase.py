@@ -54,7 +54,7 @@ _MORE = 4  # so many more
 
 
 def facts_of(text: str, names: Iterable[str] = ()) -> list[str]:
-    """What a rephrasing must keep, in its order: each word that says something, and yes and no.
+    """The facts that a rephrasing must keep, in order: each word with a meaning, and yes and no.
 
     These are names, colours, places, sizes, numbers, relations, and every other word but verbs of
     taking, articles, pronouns and politeness. Words of one meaning are one fact.
@@ -102,7 +102,7 @@ def is_same(original: str, other: str, names: Iterable[str] = ()) -> bool:
 
 @dataclass(frozen=True)
 class Personas:
-    """Who the person of a dialogue may be: words that go together in any combination."""
+    """The traits of a dialogue's person: words that go together in any combination."""
 
     personality: tuple[str, ...]
     vocation: tuple[str, ...]
@@ -162,6 +162,6 @@ class Rephraser:
         return said
 
     def take_back(self, count: int) -> None:
-        """So many changed sentences are not used after all."""
+        """Take back `count` changed sentences, which are not used."""
         self.changed -= count
         self.taken_back += count

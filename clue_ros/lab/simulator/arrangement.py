@@ -1,4 +1,4 @@
-"""Arrangements of the world `table`: which objects, and how they lie after physics let them rest.
+"""Arrangements of the world `table`: its objects, and their places after physics.
 
 Objects are scanned ones and generated shapes. Several of one kind, of one family ("fruit") or of
 one colour are put together on purpose. Physics is MuJoCo's, with convex hulls; an object that is
@@ -321,7 +321,7 @@ class Arranger:
     # --- where
 
     def _poses(self, models: Sequence[Model]) -> list[tuple[Floats, Floats]]:
-        """Where each is dropped: position and rotation matrix."""
+        """Return the position and the rotation matrix from which each model is dropped."""
         rng = self._rng
         piled = rng.uniform() < 0.12
         spread = rng.uniform(0.09, 0.24) * (0.6 if piled else 1.0)

@@ -1,11 +1,11 @@
-"""What the world `table` is made of: scanned objects, panoramas and textures of a folder.
+"""Assets of the world `table`: scanned objects, panoramas and textures of a folder.
 
 DIR/hdri/*.hdr       panoramas (Radiance, OpenEXR or others), twice as wide as high
 DIR/textures/*.webp  contact sheets of textures in tiles of 128 pixels, named after their class, or
                      one texture a file (PNG, JPEG, WebP) of another size
 DIR/**               objects, in the layouts that `scanned_objects.find_objects` reads
 
-Everything is optional. What is left out is generated: plain shapes, procedural textures, a studio.
+Everything is optional. Missing parts are generated: plain shapes, procedural textures, a studio.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Pictures of the world `table` by MuJoCo's OpenGL renderer, where Filament cannot run.
 
 `ClassicRenderer` has the methods of `filament.FilamentRenderer` and draws the same meshes and
-textures from the same cameras. The light is simpler: what a panorama gives a surface that faces
-along each axis, and its brightest lamp with a hard shadow. Nothing reflects its surroundings.
+textures from the same cameras. The light is simpler: a panorama's light along each axis, and its
+brightest lamp with a hard shadow. Nothing reflects its surroundings.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from clue_ros.lab.simulator.textures import Texture
 Floats = npt.NDArray[Any]
 
 GAMMA = 2.2
-HEADROOM = 0.6  # of white in OpenGL's picture: what is brighter is compressed afterwards, not cut
-SHOULDER = 0.75  # brightness from which on it is
+HEADROOM = 0.6  # of white in OpenGL's picture: brighter light is compressed afterwards, not cut
+SHOULDER = 0.75  # brightness from which it is compressed
 EXTENT = 1.2  # metres from the middle of the table that shadows are computed for
 SHADOWS, SAMPLES = 2048, 4  # pixels of the shadow map, samples of a pixel
 AXES = np.concatenate([np.eye(3), -np.eye(3)])
@@ -115,12 +115,12 @@ class ClassicRenderer:
         return softened(frame / np.float32(255 * HEADROOM))
 
     def close(self) -> None:
-        """Free what is kept."""
+        """Free all resources."""
         self._things, self._model = (), None
         self._context.free()
 
     def _draw(self, model: Any, eye: Eye, size: Size, *, numbers: bool) -> tuple[Image, list[Any]]:
-        """What OpenGL draws, uint8 (H, W, 3), and the geoms that are in it."""
+        """Return OpenGL's picture, uint8 (H, W, 3), and its geoms."""
         mujoco = self._mujoco
         model.cam_pos[0], model.cam_fovy[0] = eye.position, eye.fovy
         rotation = np.ascontiguousarray(eye.rotation, np.float64).reshape(-1)

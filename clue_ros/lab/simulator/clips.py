@@ -150,7 +150,7 @@ class ClipWorld(SettledWorld):
     # --- what happens
 
     def _places(self) -> Floats:
-        """Where the objects are, (n, 3) metres."""
+        """The positions of the objects, (n, 3) metres."""
         return np.array([self.data.body(o.body).xpos for o in self.placed])
 
     def _joint(self, o: PlacedObject) -> tuple[int, int]:
@@ -186,7 +186,7 @@ class ClipWorld(SettledWorld):
         self.data.mocap_pos[0] = (0, 0, -9)
 
     def _touch(self, touches: bool) -> None:
-        """Whether the hand pushes what it meets."""
+        """Let the hand push objects, or pass through them."""
         body = self.model.body("hand")
         first, end = int(body.geomadr[0]), int(body.geomadr[0] + body.geomnum[0])
         self.model.geom_contype[first:end] = self.model.geom_conaffinity[first:end] = int(touches)

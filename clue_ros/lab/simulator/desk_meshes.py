@@ -343,7 +343,7 @@ def ketchup(rng: np.random.Generator) -> Shape:
 def arm(rng: np.random.Generator) -> Shape:
     """A forearm that reaches along -x with its hand, fingers at the origin; bare or in a sleeve.
 
-    It rests nowhere: the world `table` has it reach into pictures.
+    It does not stand on z = 0: the world `table` lets it reach into pictures.
     """
     light = rng.uniform() ** 0.8
     skin: Rgb = tuple(float(v) for v in (0.3, 0.18, 0.12) + light * np.array([0.64, 0.58, 0.54]))  # type: ignore[assignment]

@@ -40,7 +40,7 @@ _OPTIONS = {
 
 
 def missing() -> str:
-    """What keeps Filament from being used here, with the remedy; "" for nothing.
+    """Return the reason why Filament cannot run here, with the remedy; "" if it can.
 
     Filament ends the whole process where Vulkan is missing, so ask this first.
     """
@@ -72,7 +72,7 @@ def _modules() -> tuple[Any, Any]:
 
 @contextlib.contextmanager
 def _stdout_to_stderr() -> Iterator[None]:
-    """Send what compiled code prints to stderr: stdout may be JSON."""
+    """Send the output of compiled code to stderr: stdout may be JSON."""
     sys.stdout.flush()
     library = ctypes.CDLL(None)
     try:
@@ -103,8 +103,8 @@ class Look:
 class Thing:
     """A mesh in the world.
 
-    mesh: of the renderer. position: metres. rotation: row-major (3, 3). number: what its pixels get
-    in the picture of numbers, 0..255.
+    mesh: of the renderer. position: metres. rotation: row-major (3, 3). number: the value of its
+    pixels in the picture of numbers, 0..255.
     """
 
     mesh: Any
@@ -195,8 +195,8 @@ def tangents(normal: Floats) -> Floats:
 class FilamentRenderer:
     """Draws pictures of things. RuntimeError says what to install where it cannot.
 
-    Meshes, textures and light stay with the renderer until they are dropped; what a picture shows
-    is given with each picture.
+    Meshes, textures and light stay with the renderer until they are dropped; each picture gets its
+    own list of things.
     """
 
     def __init__(self) -> None:
@@ -302,7 +302,7 @@ class FilamentRenderer:
         """A picture, uint8 sRGB (H, W, 3).
 
         light: made with `cube` textures of this renderer. gain, lamp_gain: of the light and of the
-        lamps; with 1, what reflects everything is white.
+        lamps; with 1, a perfect reflector is white.
         """
         return self._frame(things, light, gain, lamps, lamp_gain, eye, size, numbers=False)
 
@@ -311,7 +311,7 @@ class FilamentRenderer:
         return self._frame(things, light, 1.0, (), 1.0, eye, size, numbers=True)[..., 0]
 
     def close(self) -> None:
-        """Free what is kept. Meshes, textures and lights made here must not be used again."""
+        """Free all resources. Meshes, textures and lights made here must not be used again."""
         self._targets.clear()
         self._uploads.clear()
         self._context = None

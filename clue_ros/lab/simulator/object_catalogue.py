@@ -1,4 +1,4 @@
-"""The objects of public scan collections: what they are, and what they look like.
+"""The objects of public scan collections, with their kinds and looks.
 
 `OBJECTS` has each object's kind, colours, material and parts, written down from its texture. The
 other nouns of a kind are in `clue_ros.dialogue.object_names`, the names of things that no

@@ -1,4 +1,4 @@
-"""The objects of each kind of world: bodies for a MuJoCo model, and where a scene places them.
+"""The objects of each kind of world: bodies for a MuJoCo model, and their places in a scene.
 
 `Primitives` are MuJoCo's own solids, `FallingObjects` are meshes that are dropped for `physics` to
 settle.

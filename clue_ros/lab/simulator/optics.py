@@ -1,4 +1,4 @@
-"""Image space: where points and masks fall in a picture, and the faults of lens and sensor."""
+"""Image space: projection of points and masks, and the faults of lens and sensor."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def light_from(panorama: Floats) -> Panorama:
     n = directions(8).reshape(-1, 3)
     lit = np.einsum("hwk,hwc->kc", (toward @ n.T).clip(0) * area, small) / np.pi / total
     harmonics = np.linalg.lstsq(_terms(n), lit, rcond=None)[0]
-    # What is brighter than BRIGHTEST would sparkle in glossy things.
+    # Light brighter than BRIGHTEST would sparkle in glossy things.
     dim = panorama * np.minimum(
         1, BRIGHTEST * total / np.maximum(panorama.mean(axis=-1, keepdims=True), 1e-9)
     )

@@ -1,8 +1,8 @@
 """Worlds whose objects fall onto the table: clutter, leaning objects, one on top of another.
 
-Objects are dropped, physics lets them come to rest, and a few pictures are taken of the result,
-each in new colours and light, on another covering, from another side. A picture is refused when an
-object in it is too hidden, too small or cut by the edge, so that every object can be named.
+Objects are dropped and come to rest. Each arrangement gives a few pictures, each in new colours and
+light, on another covering, from another side. A picture is refused when an object in it is too
+hidden, too small or cut by the edge, so that every object can be named.
 """
 
 from __future__ import annotations

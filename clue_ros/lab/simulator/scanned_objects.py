@@ -222,9 +222,9 @@ def _sh3f_objects(path: Path) -> Iterator[ScannedObject | str]:
 def _from_catalogue(
     path: Path, values: Mapping[str, str], license: str, members: set[str]
 ) -> ScannedObject | None:
-    """One entry; None for furniture, and for what does not stand on a table.
+    """One entry; None for furniture and other things that stand on no table.
 
-    Of a catalogue that `OBJECTS` covers, only the models in it; of another one, its own names hold.
+    A catalogue that `OBJECTS` covers gives only the models in it; another one gives its own names.
     """
     try:
         width, depth, height = (float(values[k]) / 100 for k in ("width", "depth", "height"))

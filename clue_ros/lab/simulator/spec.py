@@ -29,7 +29,7 @@ MARGIN = 1.05  # height of the picture divided by the height that it must show
 
 @dataclass(frozen=True)
 class ObjectKind:
-    """How objects of one kind are built from meshes.
+    """The meshes and colours of one kind of object.
 
     colors, finishes: those it comes in; None for all of its world's.
     """
@@ -57,7 +57,7 @@ class PlacedObject:
 
 
 class ObjectLibrary(Protocol):
-    """The objects of a world: the bodies of one MuJoCo model, and where a scene places them."""
+    """The objects of a world: the bodies of one MuJoCo model, and their places in a scene."""
 
     def xml(self, rng: np.random.Generator) -> tuple[str, str]:
         """MJCF for the <asset> and the <worldbody> of a new model."""
@@ -144,7 +144,7 @@ class Light:
 
 @dataclass(frozen=True)
 class Settling:
-    """How the objects of a world fall onto its table (`physics.SettledWorld`).
+    """Settings for objects that fall onto a table (`physics.SettledWorld`).
 
     kinds: number of kinds in a model. variants: bodies of each. views: pictures of an arrangement,
     each with new colours, light and camera. objects: fewest and most. spread: radius in metres that
@@ -175,12 +175,11 @@ class WorldSpec:
     pictures until textures and bodies are rebuilt. min_side: smallest visible side of a box as a
     fraction of the picture. min_fill: smallest fraction of its box that an object covers (worlds
     whose objects do not fall). min_visible: smallest fraction of an object that no other one hides
-    (the others). language: its grammar (`clue_ros.lab.language.grammars`).
-    settling: for worlds whose objects fall. assets: for the worlds of `table.TableWorld`: what they
-    are made of. unseen: whether they take the part of it that training never has. portrait, arms,
-    close: shares of their pictures that are higher than wide, that an arm may reach into, and whose
-    camera comes as near as the objects allow. crowded: share of their arrangements whose objects
-    lie close together.
+    (the others). language: its grammar (`clue_ros.lab.language.grammars`). settling: for worlds
+    whose objects fall. assets: for the worlds of `table.TableWorld`. unseen: whether they take the
+    part of the assets that training never has. portrait, arms, close: shares of their pictures that
+    are higher than wide, that an arm may reach into, and whose camera comes as near as the objects
+    allow. crowded: share of their arrangements whose objects lie close together.
     """
 
     name: str

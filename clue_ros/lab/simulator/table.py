@@ -1,10 +1,9 @@
 """The world `table`: scanned objects on a real-looking table, drawn by Filament or by OpenGL.
 
 A picture is an arrangement of objects (`arrangement`), a table, floor and walls with textures, the
-light of a panorama with one lamp of it that casts shadows, and a camera as robots and phones have
-them. Each arrangement gives a few pictures. A picture is refused when a named object in it is cut
-by the edge, too small or too hidden, so that every object can be named; things without a name may
-be.
+light of a panorama with its brightest lamp, which casts shadows, and a camera of a robot or a
+phone. Each arrangement gives a few pictures. A picture is refused if the edge cuts a named object,
+or if one is too small or too hidden. Things without a name may be cut or hidden.
 """
 
 from __future__ import annotations
@@ -242,7 +241,7 @@ class TableWorld:
         return self._meshes[piece.key]
 
     def _objects(self, resting: list[Resting], named: list[Resting]) -> list[Thing]:
-        """What lies on the table. Named objects have their number, others 255."""
+        """Return the things on the table. Named objects have their number, others 255."""
         numbers = {id(r): k for k, r in enumerate(named, 1)}
         out = []
         for r in resting:
@@ -314,7 +313,7 @@ class TableWorld:
         return Thing(made, look, position, np.array([[c, -s, 0], [s, c, 0], [0, 0, 1.0]]))
 
     def _table(self, eye: Eye) -> tuple[list[Thing], float]:
-        """A table with what covers it, and the reflectance of what is seen most."""
+        """A table with its covering, and the reflectance of the larger visible surface."""
         rng = self.rng
         surface = self._laid(TOPS, 0.28)
         turn = rng.uniform(0, 2 * np.pi)

@@ -281,7 +281,7 @@ TABLE_UNSEEN = replace(
     unseen=True,
 )
 
-# What only training has: its measurements stay those of the other world.
+# For training alone: measurements use the other world.
 TABLE = replace(
     TABLE_UNSEEN,
     name="table",
