@@ -4,10 +4,11 @@
     clue adapt photos/ --out models/mytable
     clue ground table.jpg "the stapler" --model models/mytable --max-risk 0.05
 
-Teaches the words of the labels, fits how detector and decoder decide together, calibrates, and
-writes a report. Everything is measured by leaving one photograph out: its requests are answered by
-what the others taught. The calibration is made of these answers, and the fit is kept only where
-they get better by it. Started again with the same photographs, a run that was ended goes on.
+Teaches the words of the labels, tries to teach the adapters on (`clue_ros.lab.adapt_trial`), fits
+how detector and decoder decide together, calibrates, and writes a report. Everything is measured by
+leaving one photograph out (half of them for adapters): its requests are answered by what the others
+taught. The calibration is made of these answers; adapters and fit are kept only where they get
+better. Started again with the same photographs, a run that was ended goes on.
 
 The folder has the model's adapters, which name their base, the taught words (folder words),
 calibration.json and report.md with pictures of the mistakes.
@@ -35,15 +36,30 @@ from clue_ros.drawing import draw
 from clue_ros.engine import Clue
 from clue_ros.errors import BadImageError, ClueError
 from clue_ros.images import load_image
+from clue_ros.lab.adapt_trial import (
+    ALWAYS,
+    AUTO,
+    HALVES,
+    NEVER,
+    Trial,
+    half_of,
+    try_adapters,
+    with_adapters,
+)
 from clue_ros.lab.data.photographs import Photograph, load_requests
 from clue_ros.lab.data.shown import Shown, examples_of, know
 from clue_ros.lab.evaluation.calibrate import calibrated, outcomes
 from clue_ros.lab.evaluation.photos import PhotoReply, measure, reply_to_photographs
 from clue_ros.lab.options import add_options, option, read_options, required
 from clue_ros.lab.report import Cell, table, with_progress
+from clue_ros.lab.simulator.command import DEFAULT_FOLDER
+from clue_ros.lab.simulator.shards import how_to_make, list_shards
+from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
+from clue_ros.lab.training.adapt import SCENES, Recipe
 from clue_ros.lab.training.fusion import fit
 from clue_ros.lab.training.views import SceneViews
 from clue_ros.model.backbone import DETECTOR, IVG, JOINT
+from clue_ros.model.details import details_in
 from clue_ros.model.fusion import Fusion, log_odds, save_fusion
 from clue_ros.model.load_options import check_max_risk
 from clue_ros.model.loading import CALIBRATION, DEFAULT_MODEL, find_model, read_json, write_json
@@ -54,6 +70,8 @@ from clue_ros.model.word_memory import WordMemory
 JOURNAL = ".adapt.jsonl"
 """In the model's folder while a run goes on: a line for each photograph that was answered."""
 MISTAKES = 12  # pictures of the report
+TRAINED = ".adapters"
+"""In the model's folder while a run goes on: a folder of the adapters that it trains."""
 _PARTS = (DETECTOR, IVG, JOINT)
 
 
@@ -70,6 +88,17 @@ class AdaptOptions:
     delta: float = option(
         DELTA, "probability that the calibration does not keep its promise", metavar="SHARE"
     )
+    adapters: str = option(
+        AUTO,
+        "teach the adapters on too: auto keeps them where photographs that did not teach them get"
+        " better, and tries them only where simulated scenes are there to be replayed",
+        choices=(AUTO, ALWAYS, NEVER),
+    )
+    tabletop: Path = option(
+        DEFAULT_FOLDER, "folder of simulated scenes that adapters replay (clue data tabletop)"
+    )
+    world: str = option(DEFAULT_WORLD, "world of these scenes", choices=tuple(WORLDS))
+    threads: int = option(0, "number of CPU threads, 0 for PyTorch's own choice")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -105,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         options.out.mkdir(parents=True, exist_ok=True)
         journal = Journal(options.out, clue, photographs)
-        adapted = adapt(clue, photographs, options, journal, problem)
+        adapted = adapt(clue, folder, photographs, options, journal, problem)
         write_model(options, clue, folder, parts, adapted)
         journal.end()
     except OSError as error:
@@ -148,16 +177,27 @@ class Journal:
                 file.write(json.dumps(row) + "\n")
         return found
 
+    @property
+    def folder(self) -> Path:
+        """A folder for what is trained meanwhile, of these photographs alone."""
+        return self._path.with_name(f"{TRAINED}-{self._key[:12]}")
+
     def end(self) -> None:
-        """Remove it: the model is whole."""
+        """Remove it, and what was trained: the model is whole."""
         self._path.unlink(missing_ok=True)
+        for folder in self._path.parent.glob(f"{TRAINED}-*"):
+            shutil.rmtree(folder)
 
 
 @dataclass(frozen=True)
 class Adapted:
-    """What came of it. text: the report. fusion: the fit that is kept; None: the model's own."""
+    """What came of it. text: the report. fusion: the fit that is kept; None: the model's own.
+
+    adapters: the folder of those that were taught on; None: the model's own.
+    """
 
     shown: tuple[Shown, ...]
+    adapters: Path | None
     fusion: Fusion | None
     calibration: Calibration
     after: tuple[PhotoReply, ...]
@@ -167,6 +207,7 @@ class Adapted:
 
 def adapt(
     clue: Clue,
+    source: Path,
     photographs: Sequence[Photograph],
     options: AdaptOptions,
     journal: Journal,
@@ -174,27 +215,73 @@ def adapt(
 ) -> Adapted:
     """Teach, fit and calibrate, each measured by leaving a photograph out.
 
-    clue: with no words taught, kept while the program runs. Raises ClueError.
+    clue: with no words taught, kept while the program runs. source: its folder. Raises ClueError.
     """
     shown = examples_of(clue, photographs, problem)
     if not shown:
         raise ClueError("no object has a name and a box: label them with `clue label`")
+    trial = tried(clue, source, photographs, shown, options, journal, problem)
+    kept = None if trial is None else trial.kept
     own = clue.checkpoint.fusion
-    fits = [own] * len(photographs) if own is None else fitted_policies(clue, photographs, own)
+    if trial is None or kept is None:
+        models, final = [clue], clue
+    else:  # each photograph is answered by adapters that it did not teach
+        models = [with_adapters(clue, folder) for folder in trial.halves]
+        final = with_adapters(clue, kept)
+    fits = [models[half_of(n) % len(models)].checkpoint.fusion for n in range(len(photographs))]
+    if own is not None and kept is None:
+        fits = fitted_policies(clue, photographs, own)
     before, after = list[PhotoReply](), list[PhotoReply]()
     for n, photograph in enumerate(with_progress(photographs)):
-        answer = partial(reply_to_photographs, clue, [photograph])
         use(clue, own, ())
-        before += journal.replies("before", n, answer)
-        use(clue, fits[n], [row for row in shown if row[0] != n])
-        after += journal.replies("after", n, answer)
-    fusion = None if fits[0] is own else fitted(clue, photographs)
-    use(clue, fusion or own, shown)
-    calibration = calibrated(clue, after, photographs, delta=options.delta, data="adapt")
+        before += journal.replies("before", n, partial(reply_to_photographs, clue, [photograph]))
+        model = models[half_of(n) % len(models)]
+        use(model, fits[n], [row for row in shown if row[0] != n])
+        part = "after" if kept is None else "after adapters"
+        after += journal.replies(part, n, partial(reply_to_photographs, model, [photograph]))
+    fusion = None if kept is not None or fits[0] is own else fitted(clue, photographs)
+    use(final, fusion or final.checkpoint.fusion, shown)
+    calibration = calibrated(final, after, photographs, delta=options.delta, data="adapt")
     promise = Promise(options.max_risk, calibration)
     words = sorted({name for _, name, _ in shown})
     text = report(before, after, promise, words, len(photographs), fusion is not None)
-    return Adapted(shown, fusion, calibration, tuple(after), tuple(photographs), text)
+    if trial is not None:
+        text = f"{text}\n\n## Adapters\n\n{trial.text}"
+    return Adapted(shown, kept, fusion, calibration, tuple(after), tuple(photographs), text)
+
+
+def tried(
+    clue: Clue,
+    source: Path,
+    photographs: Sequence[Photograph],
+    shown: Sequence[Shown],
+    options: AdaptOptions,
+    journal: Journal,
+    problem: Callable[[str], None],
+) -> Trial | None:
+    """The trial of adapters that the options ask for; None, and why, where there cannot be one."""
+    if options.adapters == NEVER:
+        return None
+    taught = {half_of(n) for n, p in enumerate(photographs) if any(r.boxes for r in p.requests)}
+    why = ""
+    if not {DETECTOR, IVG} <= {path.name for path in source.iterdir()}:
+        why = "the model has not both adapters"
+    elif len(taught) < HALVES:
+        why = "each half of the photographs needs requests with boxes"
+    elif details_in(clue.checkpoint.backbone.config.vision_config) is not None:
+        why = "the model's stem reads details, which need stored features (clue data features)"
+    elif not all(list_shards(options.tabletop, s, options.world) for s in ("train", "val")):
+        why = how_to_make(options.tabletop, "train", SCENES, options.world)
+    if not why:
+        recipe = Recipe(options.tabletop, options.world, options.device, options.threads)
+        always = options.adapters == ALWAYS
+        return try_adapters(
+            clue, source, photographs, shown, journal.folder, recipe, journal.replies, always=always
+        )
+    if options.adapters == ALWAYS:
+        raise ClueError(f"--adapters {ALWAYS}: {why}")
+    problem(f"adapters are not taught on: {why}")
+    return None
 
 
 def use(clue: Clue, fusion: Fusion | None, shown: Iterable[Shown]) -> None:
@@ -236,7 +323,8 @@ def _fit(clue: Clue, odds: Sequence[Any], labels: Sequence[float]) -> Fusion | N
     if own is None or len({*labels}) < 2:
         return None
     made = fit(torch.tensor(odds), torch.tensor(labels))
-    return replace(made, detector_sha256=own.detector_sha256, ivg_sha256=own.ivg_sha256)
+    names = ("detector", "decoder", "bias", "threshold", "sure")
+    return replace(own, **{name: getattr(made, name) for name in names})
 
 
 def fitted_policies(
@@ -328,7 +416,7 @@ def write_model(
     if base != DEFAULT_MODEL and Path(base).expanduser().is_dir():
         base = str(source.resolve())
     for part in parts:
-        shutil.copytree(source / part, out / part, dirs_exist_ok=True)
+        shutil.copytree((adapted.adapters or source) / part, out / part, dirs_exist_ok=True)
         config = read_json(out / part / "adapter_config.json")
         if not config.get("base_model_name_or_path"):
             name, _, revision = base.partition("@")

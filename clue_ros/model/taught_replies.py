@@ -41,7 +41,7 @@ from clue_ros.dialogue.words import current_turns
 from clue_ros.model.backbone import Array
 from clue_ros.model.colors import with_measured_colors
 from clue_ros.model.fusion import log_odds
-from clue_ros.model.taught import Patches, Recogniser, Sighting, refined
+from clue_ros.model.taught import Patches, Recogniser, Sighting, probability_of, refined
 from clue_ros.model.word_memory import Word, WordMemory
 
 if TYPE_CHECKING:
@@ -58,6 +58,8 @@ FOUND, SEEN, SURE, BESIDE = 0.1, 0.4, 0.6, 0.5
 # photographs, boxes that agreed were right 14 times of 14, and others 9 times of 33.
 AGREED, APART = 1.5, 1.0
 AGREES = 0.5
+AROUND = 0.15  # IoU from which a box of the model's that has a taught thing's middle is of it too
+OPINION = 0.5  # share of the taught words' log odds in a box that the model alone has found
 FIRM = 0.5  # score from which the model is sure of its box
 PART = 0.5  # share of the smaller of two boxes from which they are of one thing
 
@@ -73,6 +75,7 @@ class TaughtFinder:
     ) -> None:
         self.memory, self.recogniser, self.view, self.others = memory, recogniser, view, others
         self.size = view.width, view.height
+        self._points: dict[Box, tuple[float, float]] = {}
 
     def sightings(self, noun: str) -> tuple[Sighting, ...]:
         """Where the words of a noun may be, the likeliest first; nothing for one not taught."""
@@ -91,7 +94,27 @@ class TaughtFinder:
         (scores,) = self.recogniser.scores_of(self.view.patches, [seen.word])
         box = refined(seen, self.view.image, scores)
         name = seen.word.name
+        self._points[box] = seen.point
         return Candidate(box, name, seen.probability, SOURCE).known(**{KIND: name})
+
+    def shares(self, candidate: Candidate, box: Box) -> float:
+        """IoU of a box with a candidate of `find`, 0 unless it has the candidate's highest place.
+
+        From AROUND on both are of one thing, whose sides they see differently.
+        """
+        point = self._points.get(candidate.box)
+        shared = candidate.box.iou(box)
+        return shared if point is not None and box.contains(point) and shared >= AROUND else 0.0
+
+    def opinion(self, box: Box, noun: str) -> float:
+        """Log odds by the words of a noun that their thing is in a box; -APART for no such word."""
+        words = self.memory.meant(noun)
+        if not words:
+            return -APART
+        scores = self.recogniser.scores_of(self.view.patches, words).max(0)
+        best = float(scores[self.view.patches.cells(box)].max())
+        shots = max(len(word.examples) for word in words)
+        return OPINION * log_odds(probability_of(best, shots))
 
     def locate(self, phrase: Phrase) -> tuple[Candidate, ...]:
         """Nothing: rules choose by places."""
@@ -151,20 +174,21 @@ class TaughtWords:
     def checked(
         self, reply: Grounding, noun: str, patches: Callable[[], Patches]
     ) -> Question | Grounding:
-        """The reply about a noun that nobody taught, unless its box is a taught thing's.
+        """The reply about what nobody taught, beside taught words: a doubtful box is shown first.
 
-        Such a box is shown first; where the model is not sure of it, the thing is not there.
-        patches: of the image.
+        A taught thing's box is doubtful; where the model is not sure of it, the thing is not there.
+        noun: "" where the words name none. patches: of the image.
         """
-        if not noun or not self.memory.refresh():
+        if not self.memory.refresh():
             return reply
-        seen = self._known().in_box(patches(), reply.box)
+        is_sure = reply.score >= FIRM
+        seen = self._known().in_box(patches(), reply.box) if noun else ()
         other = next((s for s in seen if s.probability >= SURE), None)
         if other is None or any(name_match(noun, name) is not None for name in other.word.names):
-            return reply
-        if reply.score < FIRM:
-            return not_found(noun, reply.ambiguity, another=False)
-        return asked_about(reply, this_one(""))
+            return reply if is_sure else asked_about(reply, this_one(reply.label))
+        if is_sure:
+            return asked_about(reply, this_one(""))
+        return not_found(noun, reply.ambiguity, another=False)
 
 
 def _apart(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -245,15 +269,21 @@ def _joined(
     noun: what the box is of, if it may be one more candidate; "": it may not.
     """
     same = max(candidates, key=lambda c: c.box.iou(own.box), default=None)
-    if same is not None and same.box.iou(own.box) < AGREES:
-        same = None
+    agrees = same is not None and same.box.iou(own.box) >= AGREES
+    if not agrees:
+        same = max(candidates, key=lambda c: finder.shares(c, own.box), default=None)
+        if same is not None and not finder.shares(same, own.box):
+            same = None
     joined, clear = [], 1 - own.ambiguity.probability
     for candidate in candidates:
-        box = own.box if candidate is same and own.score > candidate.score else candidate.box
-        gain = AGREED if candidate is same else -APART * clear
+        box, gain = candidate.box, -APART * clear
+        if candidate is same:
+            gain = AGREED if agrees else 0.0
+            box = own.box if own.score > candidate.score or not agrees else box
         joined.append(replace(candidate, box=box, score=_moved(candidate.score, gain)))
     if same is None and noun:
-        alone = Candidate(own.box, noun, _moved(own.score, -APART), SOURCE).known(**{KIND: noun})
+        chance = _moved(own.score, finder.opinion(own.box, noun))
+        alone = Candidate(own.box, noun, chance, SOURCE).known(**{KIND: noun})
         joined += with_measured_colors([alone], finder.view.image)
     return tuple(joined)
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
+from drawn_scenes import random_scenes
 from test_eval_photos import REQUESTS, write_photos
 
 from clue_ros.cli import main
@@ -16,7 +18,8 @@ from clue_ros.lab.adapt import Journal
 from clue_ros.lab.data.photographs import LabelledObject, load_photographs
 from clue_ros.lab.data.shown import named_objects
 from clue_ros.lab.evaluation.photos import PhotoReply
-from clue_ros.model.loading import demo_folder
+from clue_ros.lab.simulator import shards
+from clue_ros.model.loading import demo_folder, find_model
 from clue_ros.model.risk import load_calibration
 
 
@@ -73,7 +76,7 @@ def test_the_adapted_model_knows_the_words_and_its_calibration(
     photographs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "mytable"
-    assert main(["adapt", str(photographs), "--out", str(out)]) == 0
+    assert main(["adapt", str(photographs), "--out", str(out), "--tabletop", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     report = (out / "report.md").read_text()
     assert "# 2 photographs" in report
@@ -95,6 +98,30 @@ def test_the_adapted_model_knows_the_words_and_its_calibration(
     assert ".jpg has taught this model words: calibrate on other" in line
 
 
+def test_adapters_that_a_run_has_trained_are_the_models(
+    photographs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run was ended when all was trained: the model's own weights stand for it here."""
+    for split in ("train", "val"):
+        path = shards.shard_path(tmp_path / "scenes", split, 0, 0)
+        shards.write_shard(path, random_scenes(1, 0, size=64))
+    out, own = tmp_path / "mytable", find_model("household")
+    out.mkdir()
+    trained = Journal(out, Clue.load(memory=""), load_photographs(photographs)).folder
+    for name in ("half0", "half1", "own", "all"):
+        for part in ("detector", "ivg"):
+            shutil.copytree(own / part, trained / name / part)
+        (trained / name / "simulated.json").write_text('{"f1": 0.8}')
+    words = ["--adapters", "always", "--tabletop", str(tmp_path / "scenes"), "--device", "cpu"]
+    assert main(["adapt", str(photographs), "--out", str(out), *words]) == 0
+    report = capsys.readouterr().out
+    assert "Simulated scenes: f1 0.800; taught on: f1 0.800." in report
+    assert "Adapters are kept." in report
+    assert not trained.exists()
+    adapted = Clue.load(out, max_risk=0.6)
+    assert (adapted.policy, adapted.not_promised) == ("both", "")
+
+
 def test_a_promise_is_measured_with_what_the_other_photographs_taught(
     photographs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,6 +139,10 @@ def test_a_promise_is_measured_with_what_the_other_photographs_taught(
         (["--max-risk", "0"], "max_risk 0.0 is no share"),
         (["--model", "models"], "has no adapters"),
         (["--out", "models/household"], "is the model itself"),
+        (
+            ["--adapters", "always", "--tabletop", "none"],
+            "--adapters always: no train scenes in none",
+        ),
     ],
 )
 def test_what_cannot_be_adapted_is_one_line(

@@ -15,7 +15,14 @@ import numpy.typing as npt
 import pytest
 
 from clue_ros.cli import main
-from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question
+from clue_ros.dialogue.types import (
+    AmbiguityEstimate,
+    Box,
+    Dialogue,
+    Grounding,
+    NotFound,
+    Question,
+)
 from clue_ros.engine import Clue
 from clue_ros.errors import (
     BadBoxError,
@@ -25,7 +32,9 @@ from clue_ros.errors import (
     WordMemoryError,
 )
 from clue_ros.model.taught import Patches, Recogniser, make_example
+from clue_ros.model.taught_replies import Judged, TaughtWords
 from clue_ros.model.word_memory import Example, WordMemory, clean_name, packed, unpacked
+from clue_ros.model.zero_shot import BaseFinder, ZeroShotSettings
 
 Pixels = npt.NDArray[np.uint8]
 SIDE, CHANNELS = 24, 48  # patches a side, numbers a patch
@@ -330,6 +339,46 @@ def test_two_taught_things_are_asked_about_and_an_absent_one_is_said(taught: Clu
     assert absent.text == "I don't see a widget."
     forced = taught.reply(view, Dialogue("pick up the widget"), force_grounding=True)
     assert isinstance(forced, Grounding)
+
+
+def pointed(view: Any, box: Box, score: float) -> Grounding:
+    """What the model itself says, surely clear."""
+    size = np.zeros((18, 18), np.float32)
+    return Grounding(box, "gadget", score, AmbiguityEstimate(0.1, 0.5, size, (), 0.0))
+
+
+def test_a_taught_things_box_may_have_the_models_own_sides(taught: Clue) -> None:
+    """One that has its middle; another place in the picture is not the thing by the model alone."""
+    view, words = taught.look(picture((RED, 40, 100))), TaughtWords(taught.memory)
+
+    def judged(own: Grounding | None) -> Judged:
+        found = words.judge(
+            Dialogue("the gadget"), lambda: view, lambda: BaseFinder(view.base, ZeroShotSettings()),
+            0.5, taught.grid, lambda: own,
+        )  # fmt: skip
+        assert found is not None
+        return found
+
+    (alone,) = judged(None).candidates
+    wide, away = Box(20, 60, 160, 200), Box(200, 20, 260, 80)
+    (moved,) = judged(pointed(view, wide, 0.1)).candidates
+    assert alone.box.iou(wide) < 0.5
+    assert moved.box == wide
+    assert moved.score == pytest.approx(alone.score)
+    boxes = {c.box: c.score for c in judged(pointed(view, away, 0.6)).candidates}
+    assert boxes.get(away, 0.0) < 0.4, "no gadget was ever seen to look so"
+
+
+def test_beside_taught_words_a_doubtful_box_is_shown(taught: Clue) -> None:
+    view, words = taught.look(picture((RED, 40, 100))), TaughtWords(taught.memory)
+    empty = Box(200, 20, 260, 80)
+    sure, unsure = (pointed(view, empty, score) for score in (0.9, 0.3))
+    assert words.checked(sure, "plate", lambda: view.patches) is sure
+    shown = words.checked(unsure, "plate", lambda: view.patches)
+    assert isinstance(shown, Question)
+    assert (shown.confirm, shown.candidates) == (True, (empty,))
+    nothing = TaughtWords(WordMemory(None, taught.memory.tower))
+    assert nothing.checked(unsure, "plate", lambda: view.patches) is unsure
 
 
 def test_a_refused_box_is_not_shown_again(taught: Clue) -> None:

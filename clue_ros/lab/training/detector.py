@@ -198,8 +198,15 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def train_detector(options: DetectorOptions, processes: Processes) -> None:
-    """Train adapter A and the head, calibrate, write the detector folder."""
+def train_detector(
+    options: DetectorOptions,
+    processes: Processes,
+    load: Callable[[Any, str], DetectorData] | None = None,
+) -> None:
+    """Train adapter A and the head, calibrate, write the detector folder.
+
+    load: the data by the model's processor and the conditioning word; None: those of the options.
+    """
     options = _with_variant(options)
     check_shares(options.batch, options.accumulate, processes.count)
     variant, out = VARIANTS[options.variant or PAPER], options.folder(DETECTOR)
@@ -231,7 +238,10 @@ def train_detector(options: DetectorOptions, processes: Processes) -> None:
     # Every process reads the data, one says so.
     with contextlib.nullcontext() if processes.is_main else silence():
         report = folder / "left_out.txt" if processes.is_main else None
-        data = load_detector_data(options, processor, instruction, report)
+        if load is not None:
+            data = load(processor, instruction)
+        else:
+            data = load_detector_data(options, processor, instruction, report)
     notes = {
         "fingerprint": fingerprint(base),
         "base_dtype": options.base_dtype,

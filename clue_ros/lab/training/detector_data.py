@@ -122,7 +122,7 @@ class DetectorData:
 
     instruction: str
     scenes: TrainingData | None
-    rows: RowsPhotographs | None = None
+    rows: RandomPhotographs[Any] | None = None
     rows_held_out: RowsPhotographs | None = None
     rows_share: float = 0.0
 

@@ -32,6 +32,7 @@ from clue_ros.lab.options import add_options, add_recipe, option, read_options
 from clue_ros.lab.training.adapters import base_name, checkpoint_activations, frozen_base
 from clue_ros.lab.training.ivg_data import (
     CLARIFY,
+    IvgData,
     IvgDataOptions,
     Slot,
     load_ivg_data,
@@ -481,9 +482,15 @@ ADAPTER_B = DialogueAdapter(IVG, CLARIFY, _save_ivg)
 
 
 def train_ivg(
-    options: IvgOptions, processes: Processes, learner: DialogueAdapter = ADAPTER_B
+    options: IvgOptions,
+    processes: Processes,
+    learner: DialogueAdapter = ADAPTER_B,
+    load: Callable[[Any], IvgData] | None = None,
 ) -> None:
-    """Train adapter B, or another one that learns dialogues, and write its folder."""
+    """Train adapter B, or another one that learns dialogues, and write its folder.
+
+    load: the data by the model's processor; None: those that the options name.
+    """
     check_shares(options.batch, options.accumulate, processes.count)
     name, out = learner.name, options.folder(learner.name)
     base = find_base(find_model(options.model))
@@ -500,9 +507,11 @@ def train_ivg(
     # Every process reads the data, one says so.
     with contextlib.nullcontext() if processes.is_main else silence():
         report = folder / "left_out.txt" if processes.is_main else None
-        data = load_ivg_data(
-            options, processor, report, learner.instruction, learner.change(options)
-        )
+        if load is not None:
+            data = load(processor)
+        else:
+            change = learner.change(options)
+            data = load_ivg_data(options, processor, report, learner.instruction, change)
     teaching = options.teaching
     notes = {
         "fingerprint": fingerprint(base),

@@ -115,7 +115,7 @@ class IvgDataOptions(GroundingOptions):
 
 @dataclass(frozen=True)
 class IvgData:
-    """scenes: the simulator's and IT2P's. dialogues: of InViG, of a robot's episodes, or both.
+    """scenes: the simulator's and IT2P's. dialogues: of InViG, of a robot's episodes, of a table.
 
     dialogue_share: share of a step's pictures that come from the dialogues. dialogues_held_out: by
     data set. counts: training dialogues of each data set. instruction: "clarify" for what adapter B
@@ -124,7 +124,7 @@ class IvgData:
     """
 
     scenes: TrainingData | None
-    dialogues: DialoguePictures | None
+    dialogues: RandomPhotographs[Any] | None
     dialogue_share: float
     dialogues_held_out: dict[str, list[Slot]]
     counts: dict[str, int]
