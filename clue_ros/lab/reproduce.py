@@ -2,6 +2,7 @@
 
     clue reproduce clue --data DIR --model google/paligemma2-3b-mix-448 --plan
     clue reproduce clue --data DIR --model google/paligemma2-3b-mix-448 --out runs/clue
+    clue reproduce invig --data DIR --model google/paligemma2-3b-mix-448 --ray auto --ray-workers 8
 
 Each step is a `clue` command, printed before it runs; finished ones are skipped when the same line
 is given again. Data that are not in DIR (docs/papers.md lists its folders) leave their steps out,
@@ -21,18 +22,12 @@ from clue_ros.lab.data.it2p import find_it2p
 from clue_ros.lab.evaluation.table1_detectors import TABLE_2_VARIANT
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
 from clue_ros.lab.published import TABLE_1
+from clue_ros.lab.ray_cluster import RaySettings
 from clue_ros.lab.report import table
 from clue_ros.lab.simulator.shards import SHARES, list_shards
 from clue_ros.lab.simulator.worlds import PAPER, RICH_UNSEEN
-from clue_ros.lab.steps import Step, run_steps
-from clue_ros.lab.training.plan import (
-    Workload,
-    detector_workload,
-    ivg_workload,
-    parts_here,
-    sizes_of,
-    table_of,
-)
+from clue_ros.lab.steps import Step, run_on_ray, run_steps
+from clue_ros.lab.training.plan import PlannedOptions, Workload, sizes_of, table_of
 from clue_ros.model.detector_variants import VARIANTS
 from clue_ros.model.loading import demo_folder
 
@@ -42,28 +37,30 @@ GUESSERS = {"mix-r16": (16, 32, True), "mix-r8": (8, 16, True), "pt-r16": (16, 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReproduceOptions:
+class ReproduceOptions(PlannedOptions):
     """The options of `clue reproduce`."""
 
     data: Path = required("folder of the data sets", metavar="DIR")
-    model: str = required("base (of wrapper: the language model): a hub id or a folder")
     out: Path | None = option(
         None, "folder of adapters and results, resumed; default: runs/PAPER", metavar="DIR"
     )
     invig: str | None = option(None, "InViG: a hub id, a folder or a file; default: DIR/invig")
     chat: tuple[str, ...] = option((), "chat models beside Table I's detectors", nargs="+")
     scenes: int = option(2000, "simulated scenes in all splits", type=at_least(3))
-    detector_steps: int = option(2000, "steps of each detector", type=at_least(1))
-    detector_batch: int = option(12, "pictures a step, three sentences each", type=at_least(1))
-    ivg_steps: int = option(2000, "steps of adapters of dialogues", type=at_least(1))
-    ivg_batch: int = option(32, "dialogues a step", type=at_least(1))
     seeds: int = option(3, "seeds of each detector", type=at_least(1))
-    limit: int | None = option(None, "measure on the first N images only", type=at_least(1))
-    device: str = option("auto", "auto, cpu or cuda")
-    base_dtype: str = option(
-        "bfloat16", "precision of the frozen base", choices=("float32", "bfloat16")
+    candidates: str = option(
+        "grounding-dino:IDEA-Research/grounding-dino-tiny",
+        "of wrapper: source of boxes",
+        metavar="KIND:ARGUMENT",
     )
-    plan: bool = option(False, "print the steps, memory and time, and run nothing")
+    ray: str | None = option(
+        None,
+        "run steps that do not wait for one another on a Ray cluster: its address, auto for the one"
+        " of this machine, local to start one; needs the extra ray",
+        metavar="ADDRESS",
+    )
+    ray_workers: int = option(2, "with --ray, number of steps at once", type=at_least(1))
+    ray_gpus: float = option(0.0, "with --ray, GPUs of a step")
 
 
 @dataclass(frozen=True)
@@ -102,7 +99,11 @@ def run(args: argparse.Namespace) -> int:
     if options.plan:
         print(plan_text(args.paper, options, steps))
         return 0
-    run_steps(steps, out / "steps.json")
+    if options.ray is None:
+        run_steps(steps, out / "steps.json")
+    else:
+        cluster = RaySettings(options.ray, options.ray_workers, options.ray_gpus)
+        run_on_ray(steps, out / "steps.json", cluster)
     for step in steps:
         if step.saved is not None:
             print(f"{step.saved}: {step.title}")
@@ -126,19 +127,22 @@ def workloads(paper: str, options: ReproduceOptions) -> dict[str, Workload]:
     """What the trainings of a paper compute, all seeds of a variant together."""
     if paper == "wrapper":
         return {}
-    sizes, works = sizes_of(options.model), dict[str, Workload]()
+    works: dict[str, Workload] = {}
     if paper == "clue":
-        for name in (name for name in TABLE_1 if name in VARIANTS):
-            steps, pictures = options.detector_steps * options.seeds, options.detector_batch
-            works[name] = detector_workload(sizes, VARIANTS[name], pictures=pictures, steps=steps)
+        names = (name for name in TABLE_1 if name in VARIANTS)
+        works = {name: options.detector_workload(name, options.seeds) for name in names}
     if paper in ("clue", "invig"):
-        pictures, steps = options.ivg_batch, options.ivg_steps
-        works["adapter B"] = ivg_workload(sizes, pictures=pictures, steps=steps)
+        works["adapter B"] = options.ivg_workload
     return works
 
 
 # -------------------------------------------------------------------------------------------------
 # The papers.
+
+
+def _made(name: str, title: str, words: Words) -> Item:
+    """A step that makes data which are not there; the next run finds them, and has no such step."""
+    return Item(Step(name, title, (words,), after=(), every_time=True))
 
 
 def _scenes(options: ReproduceOptions) -> Iterator[Item]:
@@ -156,7 +160,7 @@ def _scenes(options: ReproduceOptions) -> Iterator[Item]:
     for world, (title, more) in wanted.items():
         if not list_shards(folder, "test", world):
             number = options.scenes if world == PAPER.name else count
-            yield Item(Step(f"scenes {world}", title, ((*made, *more, "--scenes", str(number)),)))
+            yield _made(f"scenes {world}", title, (*made, *more, "--scenes", str(number)))
 
 
 def _few(options: ReproduceOptions) -> Words:
@@ -165,10 +169,8 @@ def _few(options: ReproduceOptions) -> Words:
 
 def _trained(options: ReproduceOptions, work: Workload) -> Words:
     """Options of a training so that a step fits this machine."""
-    sizes = sizes_of(options.model)
-    parts = parts_here(options.device, sizes, work, options.base_dtype)
     words = ("--base-dtype", options.base_dtype, "--gradient-checkpointing")
-    return (*words, "--accumulate", str(parts), "--device", options.device)
+    return (*words, "--accumulate", str(options.parts(work)), "--device", options.device)
 
 
 def _clue(options: ReproduceOptions, out: Path) -> Iterator[Item]:
@@ -199,6 +201,7 @@ def _clue(options: ReproduceOptions, out: Path) -> Iterator[Item]:
             "Table I: train the detectors and measure them",
             ((*trained, "--test-scenes", str(test), "--only", *variants, *chat[0], *chat[1]),),
             saved=results / "table-1.json",
+            after=(f"scenes {PAPER.name}", f"scenes {RICH_UNSEEN.name}"),
         )
     )
     for name, title, folder, closes in (
@@ -209,11 +212,13 @@ def _clue(options: ReproduceOptions, out: Path) -> Iterator[Item]:
         only = variants if folder == "dataset2" else (TABLE_2_VARIANT,)
         words = (*trained, "--rows", str(rows), "--rows-split", "all", "--only", *only)
         saved = results / f"{name.replace(' ', '-')}.json"
-        yield Item(Step(name, title, (words,), saved=saved), rows, closes)
+        step = Step(name, title, (words,), saved=saved, after=("table 1",))  # it trains them
+        yield Item(step, rows, closes)
     layers: Words = ("eval", "layers", *base, "--tabletop", scenes, *it2p, "--world", PAPER.name)
     layers += ("--scenes", str(options.scenes), "--run", str(out / "layers"), "--json")
     layers += ("--device", options.device, "--plot", str(out / "figure-7.png"))
-    yield Item(Step("figure 7", "Figure 7", (layers,), saved=results / "figure-7.json"))
+    saved, after = results / "figure-7.json", (f"scenes {PAPER.name}",)
+    yield Item(Step("figure 7", "Figure 7", (layers,), saved=saved, after=after))
     shown: Words = (
         "eval",
         "maps",
@@ -227,7 +232,7 @@ def _clue(options: ReproduceOptions, out: Path) -> Iterator[Item]:
         (*shown, "--detector", of_word["detect"], "--beside", of_word["disambig"],
          "--out", str(out / "figure-8.png")),
     )  # fmt: skip
-    yield Item(Step("figures 5 8", "Figures 5 and 8", pictures))
+    yield Item(Step("figures 5 8", "Figures 5 and 8", pictures, after=("table 1",)))
     yield from _guessers(options, out)
 
 
@@ -253,9 +258,11 @@ def _guessers(options: ReproduceOptions, out: Path) -> Iterator[Item]:
         )
         measure += ("--device", options.device, "--json", *_few(options))
         title = f"Table III: adapter B, {name}"
-        yield Item(Step(f"train {name}", f"{title}, train", (words,)), needs, closes)
+        train = Step(f"train {name}", f"{title}, train", (words,), after=())
+        yield Item(train, needs, closes)
         saved = out / "results" / f"table-3-{name}.json"
-        yield Item(Step(f"table 3 {name}", title, (measure,), saved=saved), needs, closes)
+        step = Step(f"table 3 {name}", title, (measure,), saved=saved, after=(train.name,))
+        yield Item(step, needs, closes)
 
 
 def _invig(options: ReproduceOptions) -> tuple[Path | None, str, str]:
@@ -270,11 +277,9 @@ def _dialogues(options: ReproduceOptions, out: Path, run: Path) -> Words:
     needs, source, _ = _invig(options)
     if needs is not None and not needs.exists():
         return ()
-    sizes = sizes_of(options.model)
-    work = ivg_workload(sizes, pictures=options.ivg_batch, steps=options.ivg_steps)
     words: Words = ("--data", "invig", "--invig", source, "--out", str(out), "--run", str(run))
     words += ("--steps", str(options.ivg_steps), "--batch", str(options.ivg_batch))
-    return (*words, *_trained(options, work))
+    return (*words, *_trained(options, options.ivg_workload))
 
 
 def _invig_tasks(options: ReproduceOptions, out: Path) -> Iterator[Item]:
@@ -285,16 +290,17 @@ def _invig_tasks(options: ReproduceOptions, out: Path) -> Iterator[Item]:
     trained = {"ivg": ivg / "ivg", "oracle": oracle}
     counted: Words = ("data", "stats", source, "--json")
     yield Item(Step("statistics", "its Table I and Figures 4 to 7", (counted,),
-                    saved=results / "statistics.json"), needs, closes)  # fmt: skip
+                    saved=results / "statistics.json", after=()), needs, closes)  # fmt: skip
     for part, folder in trained.items():
         words = ("train", part, *model, *_dialogues(options, folder, out / "runs" / part))
-        yield Item(Step(f"train {part}", f"train {part}", (words,)), needs, closes)
+        yield Item(Step(f"train {part}", f"train {part}", (words,), after=()), needs, closes)
+    after = tuple(f"train {part}" for part in trained)
     for task in ("vqa", "vqg", "vg", "ivg"):
         asked: Words = ("eval", "dialogue", "--task", task, "--data", "invig", "--source", source)
         asked += ("--model", str(ivg), "--oracle", str(oracle), "--device", options.device)
         saved = results / f"{task}.json"
-        step = Step(task, f"task {task}", ((*asked, "--json", *_few(options)),), saved=saved)
-        yield Item(step, needs, closes)
+        words = (*asked, "--json", *_few(options))
+        yield Item(Step(task, f"task {task}", (words,), saved=saved, after=after), needs, closes)
 
 
 def _wrapper(options: ReproduceOptions, out: Path) -> Iterator[Item]:
@@ -306,16 +312,16 @@ def _wrapper(options: ReproduceOptions, out: Path) -> Iterator[Item]:
         for name in ("refcocog", "refcoco", "refcoco+")
     }
     sources |= {n: (f"--{n}", str(options.data / n)) for n in ("talk2car", "hcrefloco")}
-    boxes: Words = ("--candidates", "grounding-dino:IDEA-Research/grounding-dino-tiny")
-    boxes += ("--device", options.device)
+    boxes: Words = ("--candidates", options.candidates, "--device", options.device)
     needs, closes = options.data / "refcocog", "RefCOCOg's refs, docs/wrapper.md"
     words = ("train", "wrapper", "--language-model", options.model, *sources["refcocog"], *boxes)
-    step = Step("train", "train on RefCOCOg", ((*words, "--out", str(trained)),))
+    step = Step("train", "train on RefCOCOg", ((*words, "--out", str(trained)),), after=())
     yield Item(step, needs, closes)
     for name, source in sources.items():
         words = ("eval", "rec", *source, *boxes, "--language-model", str(trained), "--json")
         saved = out / "results" / f"{name}.json"
-        step = Step(name, f"table of {name}", ((*words, *_few(options)),), saved=saved)
+        words = (*words, *_few(options))
+        step = Step(name, f"table of {name}", (words,), saved=saved, after=("train",))
         lacks = options.data / name if needs.exists() else needs  # without training no chooser
         yield Item(step, lacks, closes)
 
@@ -325,14 +331,15 @@ def _icseg(options: ReproduceOptions, out: Path) -> Iterator[Item]:
     clips = options.data / "clips"
     if not clips.exists():
         words = ("data", "clips", "--out", str(clips), "--split", "test")
-        yield Item(Step("clips", "film simulated clips", (words,)))
+        yield _made("film", "film simulated clips", words)
     layouts = {"clips": "clips", "ambi-rvos": "icseg", "mevis": "mevis", "revos": "revos"}
     for name, layout in layouts.items():
         folder = options.data / name
         asked: Words = ("eval", "rvos", "--data", str(folder), "--layout", layout, "--json")
         asked += ("--model", options.model, "--device", options.device, *_few(options))
         saved = out / "results" / f"{name}.json"
-        step = Step(name, f"videos of {name}", (asked,), saved=saved)
+        after = ("film",) if name == "clips" else ()
+        step = Step(name, f"videos of {name}", (asked,), saved=saved, after=after)
         yield Item(step, None if name == "clips" else folder, "its authors' files, docs/icseg.md")
 
 

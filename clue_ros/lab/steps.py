@@ -1,6 +1,9 @@
-"""Steps of a long run: commands of `clue`, one after the other, finished ones skipped.
+"""Steps of a long run: commands of `clue`, finished ones skipped.
 
 `clue train full` and `clue reproduce` are such runs. Each step can be run alone as it is printed.
+They run one after the other, or on a Ray cluster: there those that do not wait for one another run
+at the same time. Ray starts a worker again that has died, and its step goes on from the last saved
+state. Every machine of the cluster must see the folders of the run and the data at the same paths.
 """
 
 from __future__ import annotations
@@ -8,20 +11,27 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import os
+import platform
 import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from clue_ros import memory
 from clue_ros.cli import main
 from clue_ros.errors import ClueError
+from clue_ros.lab.ray_cluster import RaySettings, ray_at
 from clue_ros.model.loading import read_json, replacing, write_json
+
+_RETRIES = 2  # of a step whose worker died
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,7 @@ class Step:
     """A step: `clue` commands, or a function for what is no command of its own.
 
     words: of each command. saved: the file that takes what the command prints; None: the terminal.
+    after: the steps that must be finished before it; None: all that stand before it.
     """
 
     name: str
@@ -36,6 +47,7 @@ class Step:
     words: tuple[tuple[str, ...], ...] = ()
     saved: Path | None = None
     work: Callable[[], None] | None = None
+    after: tuple[str, ...] | None = None
     processes: int = 1
     every_time: bool = False  # cheap, and true of this machine and this moment only
 
@@ -85,12 +97,12 @@ def _free_memory() -> None:
 class Done:
     """The finished steps, in RUN/steps.json.
 
-    A step counts as finished if it and all steps before it had the same commands then.
+    A step counts as finished if it and all steps that it comes after had the same commands then.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._chain = ""
+        self._last, self._asked = "", dict[str, str]()
         self._digests: dict[str, str] = read_json(path) if path.is_file() else {}
 
     def has(self, step: Step) -> bool:
@@ -98,13 +110,17 @@ class Done:
         if step.every_time:
             return False
         commands = re.sub(r" --accumulate \d+", "", " ".join(step.lines))  # another card's parts
-        self._chain = hashlib.sha256(f"{self._chain} {step.name} {commands}".encode()).hexdigest()
-        return self._digests.get(step.name) == self._chain
+        before = self._last
+        if step.after is not None:
+            before = " ".join(self._asked.get(name, "") for name in step.after)
+        self._last = hashlib.sha256(f"{before} {step.name} {commands}".encode()).hexdigest()
+        self._asked[step.name] = self._last
+        return self._digests.get(step.name) == self._last
 
     def add(self, step: Step) -> None:
-        """Note the step that was asked for last."""
+        """Note a step that was asked for."""
         if not step.every_time:
-            self._digests[step.name] = self._chain
+            self._digests[step.name] = self._asked[step.name]
             self._path.parent.mkdir(parents=True, exist_ok=True)
             write_json(self._path, self._digests)
 
@@ -119,3 +135,71 @@ def run_steps(steps: Iterable[Step], path: Path) -> None:
         print(f"== {step.title}", file=sys.stderr)
         step.run()
         done.add(step)
+
+
+def run_on_ray(steps: Sequence[Step], path: Path, cluster: RaySettings) -> None:
+    """Run every step that is not finished by the file `path`, and note it there.
+
+    What the steps say is in the folder logs beside it. A step that fails leaves out those that come
+    after it; the others go on. Raises ClueError.
+    """
+    done = Done(path)
+    left = [step for step in steps if not done.has(step)]
+    for step in steps:
+        if step not in left:
+            print(f"done before: {step.title}", file=sys.stderr)
+    if not left:
+        return
+    logs = path.parent.resolve() / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    running: dict[Any, Step] = {}
+    failed: dict[str, str] = {}
+    with ray_at(cluster.address) as ray:
+        settings = {"max_retries": _RETRIES, "num_cpus": 1, "num_gpus": cluster.gpus}
+        task = ray.remote(_on_worker).options(**settings)
+        while True:
+            busy = {step.name for step in running.values()} | failed.keys()
+            wait_for = {step.name for step in left}
+            ready = (s for s in left if s.name not in busy and not wait_for & {*(s.after or ())})
+            for step in islice(ready, cluster.workers - len(running)):
+                print(f"== {step.title}", file=sys.stderr)
+                running[task.remote(step, Path.cwd(), _log(logs, step))] = step
+            if not running:
+                break
+            (finished,), _ = ray.wait(list(running))
+            step = running.pop(finished)
+            try:
+                reason = ray.get(finished)
+            except ray.exceptions.RayError as error:  # its worker died each time
+                reason = str(error).strip().splitlines()[-1]
+            if reason:
+                failed[step.name] = reason
+                print(f"{step.title}: {reason} ({_log(logs, step)})", file=sys.stderr)
+            else:
+                left.remove(step)
+                done.add(step)
+    if failed:
+        more = len(left) - len(failed)
+        raise ClueError(
+            f"no result of {', '.join(failed)}, and {more} steps wait for them: {logs} has the"
+            " reasons; run it again to go on"
+        )
+
+
+def _log(logs: Path, step: Step) -> Path:
+    return logs / f"{step.name.replace(' ', '-')}.log"
+
+
+def _on_worker(step: Step, folder: Path, log: Path) -> str:
+    """Run a step in `folder`; why it failed, or nothing."""
+    os.chdir(folder)
+    with contextlib.ExitStack() as stack:
+        said = stack.enter_context(log.open("a", buffering=1))
+        stack.enter_context(contextlib.redirect_stdout(said))
+        stack.enter_context(contextlib.redirect_stderr(said))
+        print(f"process {os.getpid()} on {platform.node()}")
+        try:
+            step.run()
+        except ClueError as error:
+            return str(error)
+    return ""

@@ -19,7 +19,8 @@ from clue_ros.dialogue.candidates import Candidate
 from clue_ros.dialogue.types import Box, Grounding
 from clue_ros.errors import ClueError
 from clue_ros.lab.generation.machine import Case, MachineParts, MachineSettings
-from clue_ros.lab.generation.ray_workers import RaySettings, Worker, ray_outcomes
+from clue_ros.lab.generation.ray_workers import Worker, ray_outcomes
+from clue_ros.lab.ray_cluster import RaySettings
 
 CUP = Box(10, 10, 60, 60)
 NAMES = tuple(f"{number}.png" for number in range(20))

@@ -57,12 +57,13 @@ from clue_ros.lab.generation.machine import (
     User,
     talk,
 )
-from clue_ros.lab.generation.ray_workers import RaySettings, ray_outcomes
+from clue_ros.lab.generation.ray_workers import ray_outcomes
 from clue_ros.lab.generation.rephrase import DEFAULT_PERSONAS, Rephraser, read_personas
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.simulated_user import RichUser
 from clue_ros.lab.language.words import REQUESTS, pick
 from clue_ros.lab.options import add_options, at_least, not_negative, option, read_options, required
+from clue_ros.lab.ray_cluster import RaySettings
 from clue_ros.lab.simulator.shards import SPLITS, list_shards, read_shard
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, WORLDS
 from clue_ros.model.colors import with_measured_colors

@@ -9,11 +9,9 @@ done. Photographs must be at the same path on every machine.
 
 from __future__ import annotations
 
-import importlib
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -29,21 +27,12 @@ from clue_ros.lab.generation.machine import (
     Picture,
     talk,
 )
-from clue_ros.requirements import missing
+from clue_ros.lab.ray_cluster import RaySettings, ray_at
 
 _BLOCK = 4  # pictures that a worker does at a time, and does again if it dies
 _CHUNK = 2000 * _BLOCK  # pictures given to Ray at a time; it holds an object for each block
 _NAMED = 10  # pictures in an error
 _RETRIES = 2  # of a block whose worker died; then of each of its pictures alone
-
-
-@dataclass(frozen=True)
-class RaySettings:
-    """address: of the cluster; "local" starts one here. workers: actors. gpus: of each."""
-
-    address: str
-    workers: int
-    gpus: float
 
 
 class Worker:
@@ -79,23 +68,15 @@ def ray_outcomes(
 
     A picture that has none ends its worker each time: the error at the end names it.
     """
-    try:
-        ray: Any = importlib.import_module("ray")
-        importlib.import_module("ray.data")
-    except ImportError as error:
-        raise ClueError(f"{missing('ray', '--ray')} ({error})") from error
     left = iter(items)
     chunk = dict(islice(left, _CHUNK))
     if not chunk:
         return
-    try:
-        ray.init(address=cluster.address, ignore_reinit_error=True, log_to_driver=False)
-    except Exception as error:
-        raise ClueError(f"Ray at {cluster.address}: {error}") from error
-    ray.data.DataContext.get_current().max_errored_blocks = -1  # they are tried again below
-    run = partial(_run, ray, load, settings, seed, cluster)
     failed = list[str]()
-    try:
+    with ray_at(cluster.address) as ray:
+        # Blocks that fail are tried again below.
+        ray.data.DataContext.get_current().max_errored_blocks = -1
+        run = partial(_run, ray, load, settings, seed, cluster)
         while chunk:
             count = len(chunk)
             for block in (_BLOCK, 1):
@@ -105,10 +86,6 @@ def ray_outcomes(
             if len(chunk) == count:
                 break
             chunk = dict(islice(left, _CHUNK))
-    except ray.exceptions.RayError as error:
-        raise ClueError(f"Ray at {cluster.address}: {error}") from error
-    finally:
-        ray.shutdown()
     if failed:
         more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
         raise ClueError(

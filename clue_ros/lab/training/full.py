@@ -34,10 +34,8 @@ from clue_ros.lab.training.parallel import pick_device
 from clue_ros.lab.training.plan import (
     FULL_MODEL,
     GB,
+    PlannedOptions,
     Workload,
-    detector_workload,
-    ivg_workload,
-    parts_here,
     sizes_of,
     table_of,
 )
@@ -52,7 +50,7 @@ _GETS_IT2P = "git clone https://github.com/hiddenmaze/InteractivePickup"
 
 
 @dataclass(frozen=True, kw_only=True)
-class FullOptions:
+class FullOptions(PlannedOptions):
     """The options of `clue train full`."""
 
     model: str = option(FULL_MODEL, "base: a hub id or a folder")
@@ -66,19 +64,9 @@ class FullOptions:
     scenes: int = option(2000, "number of simulated training scenes", type=at_least(1))
     test_scenes: int = option(300, "of validation and of test scenes", type=at_least(1))
     variant: str = option(PAPER, "detector to train (Table I)", choices=tuple(VARIANTS))
-    detector_steps: int = option(2000, "steps of adapter A", type=at_least(1))
-    detector_batch: int = option(12, "pictures a step, three sentences each", type=at_least(1))
-    ivg_steps: int = option(2000, "steps of adapter B, three epochs of InViG", type=at_least(1))
-    ivg_batch: int = option(32, "dialogues a step, all pairs of each", type=at_least(1))
-    limit: int | None = option(None, "measure on the first N images only", type=at_least(1))
-    device: str = option("auto", "auto, cpu or cuda")
-    base_dtype: str = option(
-        "bfloat16", "precision of the frozen base", choices=("float32", "bfloat16")
-    )
     processes: int = option(1, "number of GPUs for both adapters", type=at_least(1))
     save_every: int = option(100, "steps between two saved states", type=at_least(1))
     seed: int = option(0, "seed of the training")
-    plan: bool = option(False, "print steps, memory and time, and run nothing")
 
     @property
     def runs(self) -> Path:
@@ -108,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
 def train_full(options: FullOptions) -> None:
     """Run every step that is not finished."""
-    run_steps(steps_of(options, parts=partial(_parts, options)), options.runs / "steps.json")
+    run_steps(steps_of(options, parts=options.parts), options.runs / "steps.json")
     print(launch_line(options))
 
 
@@ -230,7 +218,7 @@ def check_machine(options: FullOptions) -> None:
             " CUDA GPU"
         )
     for work in workloads(options).values():
-        _parts(options, work)
+        options.parts(work)
     need = DATA_GB + sizes.parameters * 2 / GB if sizes.parameters > LARGE else 1.0
     place = options.out.absolute()
     while not place.exists():
@@ -252,17 +240,10 @@ def fetch(options: FullOptions) -> None:
 
 def workloads(options: FullOptions) -> dict[str, Workload]:
     """What the steps of both adapters compute."""
-    sizes, variant = sizes_of(options.model), VARIANTS[options.variant]
-    pictures, steps = options.detector_batch, options.detector_steps
     return {
-        "adapter A": detector_workload(sizes, variant, pictures=pictures, steps=steps),
-        "adapter B": ivg_workload(sizes, pictures=options.ivg_batch, steps=options.ivg_steps),
+        "adapter A": options.detector_workload(options.variant),
+        "adapter B": options.ivg_workload,
     }
-
-
-def _parts(options: FullOptions, work: Workload) -> int:
-    """The parts of a step that fit this machine's GPU; 1 on a CPU."""
-    return parts_here(options.device, sizes_of(options.model), work, options.base_dtype)
 
 
 # -------------------------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from clue_ros.errors import ClueError
+from clue_ros.lab.options import at_least, option, required
 from clue_ros.lab.training.parallel import pick_device
-from clue_ros.model.detector_variants import Variant
+from clue_ros.model.detector_variants import VARIANTS, Variant
 from clue_ros.model.loading import find_base, find_model
 
 GB = 1e9
@@ -184,13 +185,42 @@ def sizes_of(model: str) -> ModelSizes:
     return ModelSizes.of(load_config(find_base(find_model(model))))
 
 
-def parts_here(device: str, sizes: ModelSizes, work: Workload, base_dtype: str) -> int:
-    """The parts of a step that fit this machine's GPU; 1 on a CPU."""
-    place = pick_device(device)
-    if place.type != "cuda":
-        return 1
-    card = torch.cuda.get_device_properties(place).total_memory
-    return parts_that_fit(sizes, work, card, 4 if "32" in base_dtype else 2)
+@dataclass(frozen=True, kw_only=True)
+class PlannedOptions:
+    """What a run of both adapters' trainings is given (`clue train full`, `clue reproduce`)."""
+
+    model: str = required("base (of the paper wrapper: a language model): a hub id or a folder")
+    detector_steps: int = option(2000, "steps of adapter A", type=at_least(1))
+    detector_batch: int = option(12, "pictures a step, three sentences each", type=at_least(1))
+    ivg_steps: int = option(2000, "steps of adapter B, three epochs of InViG", type=at_least(1))
+    ivg_batch: int = option(32, "dialogues a step, all pairs of each", type=at_least(1))
+    limit: int | None = option(None, "measure on the first N images only", type=at_least(1))
+    device: str = option("auto", "auto, cpu or cuda")
+    base_dtype: str = option(
+        "bfloat16", "precision of the frozen base", choices=("float32", "bfloat16")
+    )
+    plan: bool = option(False, "print steps, memory and time, and run nothing")
+
+    @property
+    def ivg_workload(self) -> Workload:
+        """What a training of adapter B computes."""
+        sizes, pictures = sizes_of(self.model), self.ivg_batch
+        return ivg_workload(sizes, pictures=pictures, steps=self.ivg_steps)
+
+    def detector_workload(self, variant: str, seeds: int = 1) -> Workload:
+        """What the trainings of a detector compute."""
+        steps, pictures = self.detector_steps * seeds, self.detector_batch
+        sizes, found = sizes_of(self.model), VARIANTS[variant]
+        return detector_workload(sizes, found, pictures=pictures, steps=steps)
+
+    def parts(self, work: Workload) -> int:
+        """The parts of a step that fit this machine's GPU; 1 on a CPU."""
+        place = pick_device(self.device)
+        if place.type != "cuda":
+            return 1
+        card = torch.cuda.get_device_properties(place).total_memory
+        sizes, base_bytes = sizes_of(self.model), 4 if "32" in self.base_dtype else 2
+        return parts_that_fit(sizes, work, card, base_bytes)
 
 
 def step_flops(sizes: ModelSizes, work: Workload) -> float:
