@@ -249,6 +249,15 @@ def _are_kinds(offered: Sequence[Phrase], said: Sequence[str]) -> bool:
 
 
 def _noun(text: str) -> str:
-    """The noun of an utterance; empty for "the thing"."""
-    noun, read = head_noun(text), read_phrase(text).noun
-    return read if not noun and read in KNOWN_NAMES else "" if noun in ENGLISH.generic else noun
+    """The noun of an utterance; empty for "the thing", and for "the thing below the spoon".
+
+    >>> _noun("the thing below the spoon"), _noun("the mug below the spoon")
+    ('', 'mug')
+    """
+    noun, phrase = head_noun(text), read_phrase(text)
+    landmark = phrase.relation[1] if phrase.relation else ""
+    if not phrase.noun and noun and landmark.endswith(noun):
+        return ""
+    if not noun and phrase.noun in KNOWN_NAMES:
+        return phrase.noun
+    return "" if noun in ENGLISH.generic else noun
