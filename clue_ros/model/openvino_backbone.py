@@ -281,9 +281,11 @@ class OpenVinoBackbone:
         self, reader: Reader, answers: tuple[int, int], feed: Mapping[str, Array], prompts: Prompts
     ) -> Array:
         """The probability (B,) of yes over no after the block that a reader reads."""
-        hidden = self._run(reader.adapter, reader.block, reader.block + 1, feed)["through"]
-        rows, last = np.arange(len(hidden)), prompts.attention_mask.sum(1) - 1
-        yes, no = self._logits(hidden[rows, last])[:, answers].T
+        last, end = prompts.attention_mask.sum(1) - 1, reader.block + 1
+        feed = {**feed, "rows": last[:, None]}
+        hidden = self._run(reader.adapter, reader.block, end, feed)["through"]
+        hidden = hidden[:, 0] if end == self._blocks else hidden[np.arange(len(last)), last]
+        yes, no = self._logits(hidden)[:, answers].T
         return np.asarray(1 / (1 + np.exp((no - yes) / np.float32(reader.temperature))))
 
     def read(self, features: Array, prompts: Prompts, adapter: str | None) -> tuple[State, Array]:
@@ -313,6 +315,8 @@ class OpenVinoBackbone:
         feed, keys, values, attention = self._feed(features, prompts), [], [], None
         rows, length = prompts.input_ids.shape
         spans = self._spans(0, cut) + self._spans(cut, self._blocks)
+        lengths = prompts.attention_mask.sum(1)
+        feed["rows"] = lengths[:, None] - 1
         for first, end in spans:
             if reader is not None and first == reader.block:
                 attention = self._attended(dict(feed), prompts, reader)
@@ -320,10 +324,9 @@ class OpenVinoBackbone:
             feed["hidden"] = found["through"]
             keys.append(_with_room(found["new_keys"], length))
             values.append(_with_room(found["new_values"], length))
-        lengths = prompts.attention_mask.sum(1)
         mask = np.full((rows, 1, 1, keys[0].shape[3]), HIDDEN, np.float32)
         mask[..., :length] = feed["mask"][..., :length]
-        logits = self._logits(feed["hidden"][np.arange(rows), lengths - 1])
+        logits = self._logits(feed["hidden"][:, 0])
         state = State(adapter, spans, keys, values, length, mask, lengths + 1)
         return attention, state, logits
 
@@ -337,6 +340,7 @@ class OpenVinoBackbone:
         cos, sin = self._rotary(state.positions[:, None])
         mask = np.pad(state.mask, ((0, 0),) * 3 + ((0, 1),))
         feed = {"hidden": self._embed(tokens[:, None]), "mask": mask, "cos": cos, "sin": sin}
+        feed["rows"] = np.zeros((len(tokens), 1), np.int64)
         for (first, end), keys, values in zip(state.spans, state.keys, state.values, strict=True):
             found = self._run(state.adapter, first, end, feed, keys, values)
             feed["hidden"] = found["through"]
@@ -376,6 +380,7 @@ class OpenVinoBackbone:
         mask[..., past:] = np.where(seen, np.float32(0), np.float32(HIDDEN))
         cos, sin = self._rotary(state.positions[:, None] + place)
         feed = {"hidden": self._embed(ids), "mask": mask, "cos": cos, "sin": sin}
+        feed["rows"] = np.broadcast_to(np.arange(total), (rows, total)).copy()
         for (first, end), keys, values in zip(state.spans, state.keys, state.values, strict=True):
             feed["hidden"] = self._run(state.adapter, first, end, feed, keys, values)["through"]
         hidden = feed["hidden"][:, :used].reshape(rows * used, -1)

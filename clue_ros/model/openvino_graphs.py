@@ -368,7 +368,7 @@ class Decoder:
         self.groups = self.heads // self.shared
         self.scale = text.query_pre_attn_scalar**-0.5
         self.cap, self.last_cap = text.attn_logit_softcapping, text.final_logit_softcapping
-        self.grid = grid_side(config)
+        self.grid, self.blocks = grid_side(config), int(text.num_hidden_layers)
 
     def lora_shapes(self, part: str) -> tuple[tuple[int, int], tuple[int, int]]:
         """The shapes of a product's matrices A (n r, I) and B (O, n r), n projections in one."""
@@ -388,8 +388,12 @@ class Decoder:
         hidden (B, T, D), mask (B, 1, 1 or T, S) added to the attention logits, cos and sin (B or 1,
         1, T, d), keys and values (end - first, B, K, P, d) and the LoRA matrices -> the hidden
         states `through` the blocks, and keys and values of the T tokens.
+
+        The last of all blocks takes rows (B, R), the tokens whose hidden states are wanted: nobody
+        looks at the others. Its mask is one for all tokens, or R is T.
         """
         graph = _Inputs(self)
+        rows = graph.add("rows", -1, -1, kind=np.int64) if end == self.blocks else None
         cache = (-1, -1, self.shared, -1, self.size)
         keys, values = graph.add("keys", *cache), graph.add("values", *cache)
         hidden, made = graph.hidden, []
@@ -397,7 +401,8 @@ class Decoder:
             past = [
                 op.gather(kept, op.constant(np.int64(place)), _ints(0)) for kept in (keys, values)
             ]
-            hidden, new = self._block(graph, block, hidden, past)
+            wanted = rows if block == end - 1 else None
+            hidden, new = self._block(graph, block, hidden, past, wanted)
             made.append(new)
         outputs = [_result("through", hidden)]
         for name, side in (("new_keys", 0), ("new_values", 1)):
@@ -491,10 +496,18 @@ class Decoder:
         return op.add(_capped(logits, self.cap), op.unsqueeze(mask, _ints(1)))
 
     def _block(
-        self, graph: _Inputs, block: int, hidden: Node, past: Sequence[Node]
+        self,
+        graph: _Inputs,
+        block: int,
+        hidden: Node,
+        past: Sequence[Node],
+        rows: Node | None,
     ) -> tuple[Node, tuple[Node, Node]]:
         name = f"{TEXT}layers.{block}."
         query, key, value = self._projected(graph, block, hidden)
+        if rows is not None:
+            query = op.gather(query, rows, _ints(3), 1)
+            hidden = op.gather(hidden, rows, _ints(1), 1)
         keys, values = op.concat([past[0], key], 2), op.concat([past[1], value], 2)
         chances = op.softmax(self._logits(query, keys, graph.mask), -1)
         seen = op.matmul(chances, op.unsqueeze(values, _ints(2)), False, False)
@@ -521,8 +534,8 @@ class _Inputs:
         self.cos = self.add("cos", -1, 1, -1, decoder.size)
         self.sin = self.add("sin", -1, 1, -1, decoder.size)
 
-    def add(self, name: str, *shape: int) -> Node:
-        self.inputs.append(_input(name, *shape))
+    def add(self, name: str, *shape: int, kind: Any = np.float32) -> Node:
+        self.inputs.append(_input(name, *shape, kind=kind))
         return self.inputs[-1]
 
 
