@@ -21,6 +21,7 @@ from clue_ros.dialogue.types import (
     Box,
     Dialogue,
     Grounding,
+    NotFound,
     Question,
     asked_about,
 )
@@ -183,6 +184,26 @@ def test_the_person_confirms_the_box_that_is_meant_alone(clip: VideoRequest) -> 
         said = record["dialogue"].split("user: ")[1]
         assert "yes" not in said
         assert (record["outcome"], record["questions"], record["bits"]) == ("NONE", 2, 1.0)
+
+
+def test_the_person_says_whether_it_is_the_one_thing_that_is_seen(clip: VideoRequest) -> None:
+    assert clip.known is not None
+    height, width = clip.load(0).shape[:2]
+    box = Box(*clip.known.objects[0].box).in_pixels(width, height)
+
+    class Lacking(Seeing):
+        """A grounder that has no word for a ball, and sees one thing."""
+
+        def reply(
+            self, view: int, dialogue: Dialogue, *, force_grounding: bool = False
+        ) -> Question | Grounding:
+            """Ask whether it is that."""
+            text = "I don't know what a ball is. I see a mug. Is it that?"
+            return NotFound(text, (box,), ("yes", "no"), UNSURE, "a ball", "ball")
+
+    options = parsed(RvosOptions, "--data", "x", "--ways", "dialogue")
+    (record,) = measure(Lacking([box], 0), [clip], options).records
+    assert (record["dialogue"].split("user: ")[1], record["outcome"]) == ("yes", "NONE")
 
 
 def test_the_agent_option_lets_an_adapter_decide_alone(

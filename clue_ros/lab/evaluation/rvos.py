@@ -262,7 +262,7 @@ class _Person:
             self.code = error.code
 
     def __call__(self, asked: Question) -> str:
-        if asked.confirm:
+        if len(asked.candidates) == 1 and "yes" in asked.suggested_answers:
             return self.user.confirms(asked.candidates[0], *self.size)
         return self.user(asked.text)
 
