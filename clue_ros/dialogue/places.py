@@ -52,7 +52,7 @@ AFTER_NOUN: dict[str, tuple[str, ...]] = {
     "middle": ("in the middle", "in the center"),
 }  # fmt: skip
 
-# Understood phrases: more than the robot says.
+# Understood phrases: more than simulated people say.
 _ENDS = {
     "upper": ("upper", "top", "back", "rear", "far"),
     "lower": ("lower", "bottom", "front", "near"),
