@@ -65,7 +65,7 @@ MAX_WAITS = 10  # times that a question is held open by "wait"
 
 
 class Phase(Enum):
-    """What a dialogue is doing."""
+    """The state of a dialogue."""
 
     THINKING = "thinking"
     WAITING = "waiting for an answer"
@@ -96,7 +96,7 @@ class Ask:
 
 @dataclass(frozen=True)
 class Ignored:
-    """What was said is no answer and no request: the question stays open, and nothing is said."""
+    """The words are no answer and no request: the question stays open, and nothing is said."""
 
     question: Question
     text: str
@@ -104,7 +104,7 @@ class Ignored:
 
 @dataclass(frozen=True)
 class Heard:
-    """What a person said, as it was read, with the question that was open; also what was ignored.
+    """A person's words as they were read, with the open question; ignored words too.
 
     about, offered: see `clue_ros.dialogue.reading.read`. stamp: seconds since the epoch.
     """
@@ -119,7 +119,7 @@ class Heard:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a dialogue ended.
+    """The end of a dialogue.
 
     Attributes:
         code: NONE, or the name of an error in clue_msgs.
@@ -428,7 +428,7 @@ def called_off(text: str) -> Outcome | None:
 
 
 def wanted(request: str) -> Reading:
-    """What a request asks for: the request, cleaned, without what it refuses.
+    """Read a request, cleaned, without the part that it refuses.
 
     Raises EmptyExpressionError or BadExpressionError for a text that cannot be read, and
     NothingWantedError where nothing is wanted: a stop, a refusal, "wait", "yes", side talk.

@@ -175,7 +175,7 @@ class _Sink(io.RawIOBase):
         return len(self._parts[-1])
 
     def take(self) -> bytes:
-        """What was written since the last time."""
+        """Return the bytes written since the last call."""
         taken, self._parts = b"".join(self._parts), []
         return taken
 

@@ -43,7 +43,7 @@ OPEN, GROUNDED = "OPEN", "GROUNDED"
 NAME = re.compile(r"episode-(\d{6,})-[0-9a-zA-Z]{1,16}")
 """An episode's files without their suffix; the number grows with time."""
 MAX_BYTES = 16_000_000
-"""Of an episode's JSON file. A large one has some 100 kB."""
+"""Most bytes of an episode's JSON file. A large one has some 100 kB."""
 MAX_PICTURE_BYTES = 200_000_000
 _DIGITS = 4  # of an attention map's values
 

@@ -42,11 +42,11 @@ class Grounder(Judge[ViewT], Replier, Protocol[ViewT]):
 
     @property
     def policy(self) -> str:
-        """Who decides between a question and a box, such as "both" or "wrapper"."""
+        """The policy that decides between a question and a box, such as "both" or "wrapper"."""
 
 
 class RobotGrounder(Grounder[ViewT], Protocol[ViewT]):
-    """What the nodes and the command line need besides: name, place, threshold, masks, words."""
+    """A grounder for nodes and the command line: name, device, threshold, masks, words."""
 
     @property
     def memory(self) -> Any:
@@ -66,11 +66,11 @@ class RobotGrounder(Grounder[ViewT], Protocol[ViewT]):
 
     @property
     def model_name(self) -> str:
-        """What was loaded, as it was named."""
+        """The name of the loaded model."""
 
     @property
     def device(self) -> str:
-        """Where it runs, such as "cpu" or "cuda:0"."""
+        """The device, such as "cpu" or "cuda:0"."""
 
     @property
     def dtype(self) -> str:

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a noun phrase says: the thing it names, and the parts that tell it from others.
+"""Parses noun phrases: the thing, and the parts that tell it from others.
 
 "the second red mug from the left, not the big one" names a mug, that is red, the second from the
 left, and not big. Reading needs no model: tables of words, one language each. What a table does not
@@ -248,7 +248,7 @@ def read_phrase(text: str) -> Phrase:
 
 
 def _named(text: str) -> str:
-    """What a request names, without its verb, its politeness and the article."""
+    """Return a request's phrase without its verb, its politeness and the article."""
     tokens = text.split()
     while tokens and tokens[-1] in ENGLISH.endings:
         tokens.pop()
@@ -311,7 +311,7 @@ def slip_of(token: str, known: Collection[str]) -> str:
 
 
 def _cut(text: str, pattern: str) -> tuple[str, str]:
-    """What stands before a pattern, and what follows it."""
+    """Return the words before a pattern, and those after it."""
     found = re.search(pattern, text)
     if found is None:
         return text, ""

@@ -37,7 +37,7 @@ _WORD = re.compile(r"\S+")
 
 
 class Tag(IntEnum):
-    """What a word does in an utterance; the order is that of the weights' columns."""
+    """The role of a word in an utterance; the order is that of the weights' columns."""
 
     OTHER = 0
     NOUN = 1

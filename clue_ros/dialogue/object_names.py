@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What people call things, and whether a person's noun names what a detector's label says.
+"""Names of things, and whether a person's noun fits a detector's label.
 
 `KIND_NAMES` has the kinds of scanned objects with each one's other nouns, which the simulator's
 requests are made of: "pick up the can" means a soup can too. `LABEL_NAMES` adds the labels of
@@ -71,7 +71,7 @@ KNOWN_NAMES = frozenset(name for _, name in _all_names())
 
 
 class NameMatch(IntEnum):
-    """How well a noun fits a label, the best first.
+    """The fit of a noun to a label, the best first.
 
     SAME: the label says the noun, or a kind of it ("can": "soup can"; "fruit": "apple"). KIND: it
     is the noun's kind ("fridge": "refrigerator"; "coffee mug": "mug"). OTHER_NAME: both name one
@@ -88,7 +88,7 @@ class NameMatch(IntEnum):
 
 @lru_cache(maxsize=8192)
 def name_match(said: str, label: str) -> NameMatch | None:
-    """How well a person's noun fits a detector's label, both in lower case; None: not at all.
+    """Return the fit of a person's noun to a detector's label, both in lower case; None: no fit.
 
     >>> [name_match("mug", label).name for label in ("mugs", "cup")], name_match("mug", "plate")
     (['SAME', 'OTHER_NAME'], None)

@@ -52,7 +52,7 @@ AFTER_NOUN: dict[str, tuple[str, ...]] = {
     "middle": ("in the middle", "in the center"),
 }  # fmt: skip
 
-# What is understood: more than people are taught to say.
+# Understood phrases: more than simulated people say.
 _ENDS = {
     "upper": ("upper", "top", "back", "rear", "far"),
     "lower": ("lower", "bottom", "front", "near"),
@@ -99,12 +99,12 @@ FORMS: Mapping[str, str] = _forms()
 
 
 def along(position: Position, direction: Position) -> float:
-    """How far a position lies in a direction, from the image's upper left corner."""
+    """Return a position's distance in a direction, from the image's upper left corner."""
     return direction[0] * position[0] + direction[1] * position[1]
 
 
 def beside(position: Position, landmark: Position, relation: str) -> Position:
-    """How far a position lies from a landmark in the direction of a relation, and across it."""
+    """Return a position's distance from a landmark along a relation's direction, and across it."""
     x, y = position[0] - landmark[0], position[1] - landmark[1]
     ax, ay = RELATION_DIRECTIONS[relation]
     return ax * x + ay * y, abs(ay * x) + abs(ax * y)

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a person asks for with an utterance: stop, refuse, wait, yes, no, an answer, a request.
+"""Reads utterances of people: stop, refusal, wait, yes, no, answer, request.
 
 `read` is the one place that decides it, and `clue_ros.dialogue.conversation` acts on it, so that
 every way in (topic, service, action, command line, voice, page, evaluation) behaves the same. It
@@ -27,7 +27,7 @@ from clue_ros.dialogue.words import asks_yes_or_no, is_offered
 
 
 class Kind(Enum):
-    """What an utterance asks for."""
+    """The kind of an utterance."""
 
     STOP = "stop"  # end the dialogue
     REFUSAL = "refusal"  # do not act; nothing else is wanted
@@ -59,14 +59,14 @@ class Reading:
 
 
 ANYTHING = "the object"
-"""What the model reads of a request that names nothing: it asks which one, if there are several."""
+"""The model's text for a request that names nothing: it asks which one, if there are several."""
 WANTED = (Kind.REQUEST, Kind.ANSWER, Kind.OFFERED, Kind.UNNAMED)
 """Kinds with which something is wanted."""
 _JOINED_PLACES = frozenset(form.replace(" ", "") for form in FORMS)
 _NOT_WANTED = (Kind.REFUSAL, Kind.WAIT, Kind.CHAT)
 
 STOPS = Path(__file__).with_name("stops.txt")
-"""What ends a dialogue at once. It is read first and never learned away; `add_stops` adds to it."""
+"""Words that end a dialogue at once, read first and never learned away; see `add_stops`."""
 _BEFORE_STOP = frozenset(("no", "oh", "hey", "robot", "please", "wait", "ok", "uh", "non"))
 
 # Probabilities that something is wanted, chosen on development lists (`clue eval intent`): from the
@@ -132,7 +132,7 @@ def is_other(text: str) -> bool:
 
 
 def after_no(text: str) -> str:
-    """What an answer says after a no: "the left one" of "no, the left one"; "" without a no."""
+    """Return an answer's rest after a no: "the left one" of "no, the left one"; "" without a no."""
     first, *rest = text.split()
     return " ".join(rest).lstrip(" ,.;:!") if read(first).kind is Kind.NO else ""
 

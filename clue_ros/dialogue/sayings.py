@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the robot says by itself, in each language. The model writes its own questions."""
+"""The robot's own sentences in each language. The model writes its questions itself."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _SAYINGS: dict[str, dict[Saying, str]] = {
         Saying.LEARNED: "D'accord, je sais maintenant ce que c'est : {label}.",
     },
 }
-# How a dialogue ends, by its code; {label} is what was found.
+# The end of a dialogue, by its code; {label} is the object's.
 _ENDS: dict[str, dict[str, str]] = {
     "en": {
         "NONE": "I see the {label}.",

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What is said and what comes out: the dialogue, its context C(k) (section III-A), the replies.
+"""Dialogues with their context C(k) (section III-A), and replies.
 
 Plain data, without torch and without ROS, so that nodes, the command line and the evaluation share
 one vocabulary.
@@ -24,7 +24,7 @@ MAX_PIXELS = 64_000_000  # of one image
 MAX_QUESTIONS = 3  # in one dialogue, unless the caller sets another limit
 
 Speaker = Literal["user", "robot"]
-# How each speaker is announced inside C(k). The paper gives "assistant: " and "user: ".
+# The prefix of each speaker inside C(k). The paper gives "assistant: " and "user: ".
 _ROLE = {"robot": "assistant", "user": "user"}
 
 
@@ -293,7 +293,7 @@ class Dialogue:
 
     @property
     def questions(self) -> int:
-        """How many questions the robot has asked."""
+        """The number of questions that the robot has asked."""
         return sum(turn.speaker == "robot" for turn in self._turns)
 
     def add_question(self, text: str, written: str = "") -> None:

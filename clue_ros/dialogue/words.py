@@ -102,7 +102,7 @@ _OPEN = re.compile(
 
 
 def noun_phrase(request: str) -> str:
-    """What a request names, without its verb: "please pick up the left block" -> "left block".
+    """Return a request's phrase without its verb: "please pick up the left block" -> "left block".
 
     Falls back on the request itself when nothing would be left.
     """
@@ -127,7 +127,7 @@ def without_courtesy(text: str) -> str:
 
 
 def named_object(turns: Sequence[Turn]) -> str:
-    """What a dialogue is about: what its request names, or what replaced it."""
+    """Return the phrase that a dialogue is about: its request's, or the one that replaced it."""
     return noun_phrase(current_turns(turns)[0].text)
 
 
@@ -147,7 +147,7 @@ def current_turns(turns: Sequence[Turn]) -> Sequence[Turn]:
 
 
 def missing_thing(text: str) -> str | None:
-    """What the robot says that it does not see: "I don't see a banana." -> "a banana".
+    """Return the thing that the robot does not see: "I don't see a banana." -> "a banana".
 
     None when it says nothing of the kind, and when it goes on to ask: "I do not see a banana, which
     one do you mean?" is a question like any other.

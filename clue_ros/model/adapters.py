@@ -49,7 +49,7 @@ def lora_config(
 
 
 class Adapted(Protocol):
-    """What adapters are put on (`clue_ros.model.torch_backbone.TorchModel`)."""
+    """The model that carries adapters (`clue_ros.model.torch_backbone.TorchModel`)."""
 
     @property
     def model(self) -> Any:
@@ -163,7 +163,7 @@ _DECODER = "model.language_model."
 
 
 def _config_of(adapter: AdapterFolder, modules: Mapping[str, str]) -> LoraConfig:
-    """What peft makes an adapter from: the modules by their names, not by a file's patterns."""
+    """Return peft's configuration of an adapter: modules by name, not by a file's patterns."""
     ranks = {modules[part]: rank for part, rank in adapter.rank.items()}
     alphas = {modules[part]: alpha for part, alpha in adapter.alpha.items()}
     return plain_config(adapter.config, ranks, alphas)

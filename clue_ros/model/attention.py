@@ -36,7 +36,7 @@ def min_max(maps: torch.Tensor) -> torch.Tensor:
 
 
 def attention_map(attention: torch.Tensor, query_mask: torch.Tensor, grid: int) -> torch.Tensor:
-    """What the CNN reads: equations 1 and 2, then min-max per sample.
+    """Return the map that the CNN reads: equations 1 and 2, then min-max per sample.
 
     (B, H, Q, K), (B, Q) -> (B, grid, grid) in 0..1.
     """

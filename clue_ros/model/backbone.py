@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What runs a PaliGemma 2: a few calls on numpy arrays, whichever engine computes them.
+"""The protocol of a PaliGemma 2: a few calls on numpy arrays, whichever engine computes them.
 
     look(pixels, detailed)              features           vision tower and projector, once an image
     stages(picture, stages)             levels             a stem's frozen features, at full aspect
@@ -34,7 +34,7 @@ Array = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Reader:
-    """How `attend` reads one block of the decoder.
+    """The settings by which `attend` reads one block of the decoder.
 
     adapter: its name, None for the base alone. block: counted from 0. cnn: the weights of the CNN
     by their names in head.safetensors, None for the map alone. answers: the tokens of yes and no of
@@ -51,7 +51,7 @@ class Reader:
 
 
 class Attention(NamedTuple):
-    """What `attend` found.
+    """The result of `attend`.
 
     map: (B, g, g) in 0..1, min-max stretched. probability: (B,) of ambiguity, None without a head.
     """
@@ -67,11 +67,11 @@ class Backbone(Protocol):
 
     @property
     def device(self) -> str:
-        """Where it runs, such as "cpu" or "cuda:0"."""
+        """The device, such as "cpu" or "cuda:0"."""
 
     @property
     def dtype(self) -> str:
-        """What it computes in, such as "float32"; "mixed": matrix products in bfloat16."""
+        """The number format, such as "float32"; "mixed": matrix products in bfloat16."""
 
     @property
     def adapters(self) -> tuple[str, ...]:

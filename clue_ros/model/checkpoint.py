@@ -220,7 +220,7 @@ class Checkpoint:
         return _finite(chances[0], maps[0]), maps[0]
 
     def judge_and_read(self, features: Array, context: str) -> tuple[float, Array, Prefill | None]:
-        """What `judge` gives; and the context as a joint adapter has read it in the same pass."""
+        """Return the result of `judge`, and the context as a joint adapter has read it."""
         if not self.is_joint:
             return *self.judge(features, context), None
         found, prefill = self._joint(features, context)
@@ -297,7 +297,7 @@ class Checkpoint:
         )
 
     def rate(self, prefill: Prefill, codes: npt.NDArray[np.int64]) -> Array:
-        """How likely adapter B finds N boxes in each of B views: see `decoding.rate_boxes`."""
+        """Return adapter B's log-probabilities of N boxes in B views: see `decoding.rate_boxes`."""
         return rate_boxes(self.backbone, self.vocabulary, prefill, codes)
 
     def segment(

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What the robot says: decoding with a cache, held to the policy's form (Alg. 1, Fig. 2).
+"""Decoding of replies with a cache, constrained to the policy's form (Alg. 1, Fig. 2).
 
 Replies are greedy; reinforcement (`clue train grpo`) samples them.
 
@@ -57,7 +57,7 @@ UNLIKELY = 1e-9  # probability of a side that counts for a box which the decoder
 
 @dataclass(frozen=True)
 class Generation:
-    """What was decoded for one prompt, without the final <eos>."""
+    """The reply to one prompt, without the final <eos>."""
 
     tokens: tuple[int, ...]
     # Of each token, among all tokens, before any constraint; of a location, with those NEAR it.
@@ -215,7 +215,7 @@ class _Row:
         self.done |= self.mode == "segment" and len(self.tokens) == SIDES + MASK_TOKENS
 
     def result(self) -> Generation:
-        """What was said; only a grounding has codes."""
+        """The kind of reply; only a grounding has codes."""
         ends = tuple(end for end, _ in self.shares)
         said = tuple(self.tokens), tuple(own for _, own in self.shares[: len(self.tokens)])
         sampled = tuple(self.log_probs)
@@ -357,7 +357,7 @@ def _logits_before(backbone: Backbone, prefill: Prefill, tokens: npt.NDArray[np.
 def rate_boxes(
     backbone: Backbone, vocabulary: Vocabulary, prefill: Prefill, codes: npt.NDArray[np.int64]
 ) -> Array:
-    """How likely the decoder finds boxes, (B, N), as the logarithm of `Generation.score`.
+    """Return the decoder's log-probabilities of boxes, (B, N): the logarithm of `Generation.score`.
 
     codes: (B, N, 4), N boxes for each of B prompts.
     """
@@ -371,7 +371,7 @@ def rate_boxes(
 
 
 def question_share(vocabulary: Vocabulary, prefill: Prefill) -> Array:
-    """How likely the decoder opens with anything but a location: its own judgement (Alg. 1).
+    """Return the probability that the decoder opens with no location: its own judgement (Alg. 1).
 
     (B,) in 0..1.
     """

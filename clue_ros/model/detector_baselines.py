@@ -70,7 +70,7 @@ class CandidateCount(_Decoding):
         super().__init__(backbone, tokenizer, "detect", None)
 
     def prompts(self, processor: Any, contexts: Sequence[str]) -> Prompts:
-        """What the request names, without its verb; later turns are not used."""
+        """Return the request's phrase without its verb; later turns are not used."""
         names = [noun_phrase(context.split(" assistant: ")[0]) for context in contexts]
         return encode_prompts(processor, self.settings.instruction, names)
 

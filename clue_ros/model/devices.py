@@ -37,13 +37,13 @@ def may_have_gpu(device: str) -> bool:
 
 
 class OnDevice:
-    """Where a torch module `model` is, and how much memory it takes."""
+    """The device of a torch module `model`, and its memory."""
 
     model: Any
 
     @property
     def device(self) -> torch.device:
-        """Where the model runs."""
+        """The model's device."""
         device: torch.device = next(self.model.parameters()).device
         return device
 
@@ -90,7 +90,7 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
 
 
 def choose_backend(options: LoadOptions) -> str:
-    """What computes a model: "openvino" or "torch" (`LoadOptions.backend`). Raises ModelError."""
+    """Return the backend, "openvino" or "torch" (`LoadOptions.backend`). Raises ModelError."""
     elsewhere = options.device not in ("auto", "cpu") or options.quantization != NONE
     elsewhere = elsewhere or options.head is not None
     if options.backend == OPENVINO and elsewhere:
@@ -104,7 +104,7 @@ def choose_backend(options: LoadOptions) -> str:
 
 
 def device_name(device: str) -> str:
-    """What a person calls it, such as "NVIDIA H100" or the CPU's architecture."""
+    """Return its common name, such as "NVIDIA H100" or the CPU's architecture."""
     if device.startswith("cuda"):
         import torch
 

@@ -45,7 +45,7 @@ class Reading:
 
 
 class Decoder(Protocol):
-    """What a head reads; see `clue_ros.model.torch_backbone.TorchModel`."""
+    """The decoder for a head; see `clue_ros.model.torch_backbone.TorchModel`."""
 
     grid: int
 

@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Where a part of a model lies: in a folder, in the hub's cache, or on the Hugging Face hub.
+"""Finds the parts of a model: in a folder, in the hub's cache, or on the Hugging Face hub.
 
 Nothing here downloads weights, and nothing blocks: each question has a time limit.
 """
@@ -189,7 +189,7 @@ def _cached_snapshot(name: str, revision: str | None, wanted: Sequence[str]) -> 
 
 
 def _ask_hub(name: str, revision: str | None, wanted: Sequence[str]) -> Repository:
-    """What the hub says about a repository."""
+    """The hub's facts about a repository."""
     from huggingface_hub import HfApi, try_to_load_from_cache
     from huggingface_hub.errors import HfHubHTTPError
 

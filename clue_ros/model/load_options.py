@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What to load, how, and who decides: one object for the engine, the commands and the nodes."""
+"""Options of loading and of the policy: one object for the engine, the commands and the nodes."""
 
 from __future__ import annotations
 

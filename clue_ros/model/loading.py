@@ -178,7 +178,7 @@ def download(name: str, revision: str | None = None) -> Path:
 
 
 def why_not_fetched(name: str, revision: str | None, error: Exception) -> str:
-    """What went wrong with a download and what to do, in one sentence."""
+    """Return a failed download's problem and remedy in one sentence."""
     from huggingface_hub import errors
 
     if isinstance(error, errors.GatedRepoError):

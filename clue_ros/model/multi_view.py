@@ -61,7 +61,7 @@ class Window:
     height: int
 
     def onto(self, image: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8]:
-        """What it shows of its picture, uint8 (height, width, 3), beyond the rim the rim again."""
+        """Return its crop of the picture, uint8 (height, width, 3), padded by repeating the rim."""
         inside = image[max(self.y_min, 0) : self.y_max, max(self.x_min, 0) : self.x_max]
         top, left = max(-self.y_min, 0), max(-self.x_min, 0)
         bottom, right = max(self.y_max - self.height, 0), max(self.x_max - self.width, 0)
@@ -137,7 +137,7 @@ def window_features(
 
 @dataclass(frozen=True)
 class Agreement:
-    """What the views make of a request: see `agreed`.
+    """The views' result for a request: see `agreed`.
 
     box: in the picture's pixels. score: 0..1. via: the boxes on the way, as one view has them.
     evidence: what speaks for the box, where a box head helped to choose it.
@@ -174,7 +174,7 @@ def agreed(said: Sequence[Generation], through: Sequence[Window]) -> Agreement:
     ]
     if not seen:
         raise ValueError("no view found a box in the picture")
-    # Of two groups of one size the earlier view's: max keeps the first of equals.
+    # max keeps the first of equals: the earlier view's group of two of one size.
     center = max((box for box, _, _ in seen), key=lambda box: sum(box.iou(b) for b, _, _ in seen))
     same = [item for item in seen if item[0].iou(center) >= AGREEING]
     sides = zip(*(box.as_list() for box, _, _ in same), strict=True)

@@ -94,7 +94,7 @@ def instruction_for(word: str, codes: Codes) -> str:
 
 
 def seen_context(context: str, sees: str) -> str:
-    """What an oracle that sees so much reads of a dialogue that ends with a question.
+    """Return the text that an oracle with this context reads of a dialogue with an open question.
 
     >>> seen_context("the cup assistant: this one? user: no assistant: which one?", "question")
     'which one?'

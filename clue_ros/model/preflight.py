@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What a model needs and what this machine has: known before weights are fetched or read.
+"""Compares a model's needs with this machine, before weights are fetched or read.
 
 `inspect_model` fills a `Report`: the parts of a model and where they lie (`hub`), their bytes in
 memory (`sizing`), the files to download, the hub's answer. What cannot work is a sentence in
@@ -97,7 +97,7 @@ class Memory:
 
 @dataclass
 class Report:
-    """What was found about a model. `problems` is empty where loading would work.
+    """The report about a model. `problems` is empty if loading would work.
 
     thorough: asked for by a person, so also the adapters' files, versions, and the hub's answer
     about what is cached. parts: the model; or a wrapper's sources, and its language model at the
@@ -146,14 +146,14 @@ class Report:
         try:
             yield
         except ModelError as error:
-            # Of a half download without a network the download itself knows more.
+            # The download itself knows more about a half download without a network.
             if self.thorough or not isinstance(error, UnreachableError):
                 self.problem(f"{about}: {error}" if about else str(error))
 
     def find(
         self, name: str | Path, revision: str | None, wanted: Sequence[str] = WANTED
     ) -> Source:
-        """Where a part lies (`find_source`), and what the hub says. Raises ModelError."""
+        """Return a part's place (`find_source`) with the hub's facts. Raises ModelError."""
         source = find_source(name, revision, wanted, ask=self.thorough)
         repository = source.repository
         if repository is not None:
@@ -165,7 +165,7 @@ class Report:
         return source
 
     def choose_place(self, options: LoadOptions) -> None:
-        """What computes, the device and the number format. Raises ModelError."""
+        """Set the backend, the device and the number format. Raises ModelError."""
         from clue_ros.model.devices import choose_backend, choose_device, choose_dtype, device_name
 
         self.device, self.backend = options.device, choose_backend(options)
@@ -411,7 +411,7 @@ def _fitting(part: Part, taken: int, free: int, dtype: str) -> list[str]:
 
 
 def finish(report: Report, optional: Sequence[str] = ()) -> None:
-    """What is the same for all parts. optional: packages whose versions are told, if installed."""
+    """Add the facts that all parts share. optional: packages whose versions to add, if there."""
     if report.download:
         from huggingface_hub import constants
 

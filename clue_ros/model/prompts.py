@@ -174,7 +174,7 @@ class LeanProcessor:
         return load_processor(self._folder)
 
     def __call__(self, *args: Any, **settings: Any) -> Any:
-        """What transformers' processor makes of text and images."""
+        """Return the output of transformers' processor for text and images."""
         return self.whole(*args, **settings)
 
     def __getattr__(self, name: str) -> Any:
@@ -313,7 +313,7 @@ def open_processor(folder: str | Path) -> Any:
 def prepare_images(
     processor: Any, images: Sequence[npt.NDArray[np.uint8]]
 ) -> npt.NDArray[np.float32]:
-    """What a backbone looks at: images, uint8 RGB (H, W, 3) each -> (n, 3, S, S) in -1..1."""
+    """Return a backbone's pixels: images, uint8 RGB (H, W, 3) each -> (n, 3, S, S) in -1..1."""
     if isinstance(processor, LeanProcessor):
         return processor.pixels(images)
     opened = [Image.fromarray(image) for image in images]
@@ -414,7 +414,7 @@ def _encode(
 
 
 def encode_text(tokenizer: Any, prefix: str, skip: int, suffix: str | None) -> dict[str, list[Any]]:
-    """What follows the image tokens, as lists named like the fields of `Prompts`.
+    """Return the tokens after the image tokens, as lists named like the fields of `Prompts`.
 
     `prefix` is taken as it is (escape a person's words first); words that start before its
     character `skip` are no queries.

@@ -68,7 +68,7 @@ def loading_options(name: str, device: torch.device | str, dtype: torch.dtype) -
 
 
 def quantization_state(model: torch.nn.Module) -> Iterator[torch.Tensor]:
-    """What quantised weights keep beside their numbers: scales and code books."""
+    """The parameters of quantised weights beside their numbers: scales and code books."""
     for module in model.modules():
         weight = getattr(module, "weight", None)
         # bitsandbytes moves the scales of int8 from the weight to the module at the first use.

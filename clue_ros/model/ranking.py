@@ -45,7 +45,7 @@ Array = npt.NDArray[np.float32]
 
 
 class Evidence(NamedTuple):
-    """What speaks for a box, logarithms: the decoder's mean score, the head's, the map's share."""
+    """The evidence for a box, logarithms: the decoder's mean score, the head's, the map's share."""
 
     rating: float
     quality: float
@@ -89,7 +89,7 @@ class Shortlist:
 
     @property
     def worth(self) -> npt.NDArray[np.float64]:
-        """What each is worth before the decoder has rated it, (n,)."""
+        """The worth of each box before the decoder rates it, (n,)."""
         own = SAID * (np.arange(len(self.boxes)) < self.said)
         return np.asarray(QUALITY * self.quality + SHARE * self.share + own, np.float64)
 
@@ -125,7 +125,7 @@ def shortlist(found: BoxMap, attention: Array, own: Sequence[Box]) -> Shortlist:
 
 
 def said_alone(score: float, attention: Array, box: Box) -> Evidence:
-    """What speaks for a box of the decoder that was not held against others.
+    """Return the evidence for a box of the decoder that was not compared with others.
 
     score: of what it said, 0..1. attention: the map (g, g) in 0..1. box: in fractions of the
     picture.

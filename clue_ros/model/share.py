@@ -57,7 +57,7 @@ _ABOUT = {
 
 @dataclass(frozen=True)
 class Shared:
-    """What is shared. name: on the hub. base: its hub id and revision, of the adapters' base.
+    """The shared model. name: on the hub. base: hub id and revision of the adapters' base.
 
     has_base: the base is part of it. parts: the adapters' folders.
     """

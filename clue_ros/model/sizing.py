@@ -23,7 +23,7 @@ _EXPORTED = {"I8": 1.0, "U8": 0.5}  # bytes of an export's weight, by its kind i
 
 @dataclass(frozen=True)
 class Weights:
-    """What the bytes of a model's weights follow from.
+    """The sizes from which the bytes of a model's weights follow.
 
     header: the tensors that count, by their published names; None where they are unknown. count: of
     parameters, None where unknown. share: of the parameters that are quantised, where only their

@@ -70,7 +70,7 @@ def read_entries(path: Path) -> tuple[dict[str, Any], int]:
 
 
 def _header(path: Path) -> tuple[dict[str, Any], int]:
-    """What a file's header says, and where the data begins."""
+    """Return a file's header, and the offset of the data."""
     size = path.stat().st_size
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")

@@ -76,7 +76,7 @@ class TorchModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """The device of the weights."""
         device: torch.device = self.model.get_input_embeddings().weight.device
         return device
 
@@ -343,7 +343,7 @@ class TorchModel:
 
 
 class _Extra:
-    """What a block needs beside its input: its kind's mask, positions, rotary embeddings."""
+    """The inputs of a block beside the states: its kind's mask, positions, rotary embeddings."""
 
     def __init__(self, masks: dict[str, Any], kinds: list[str], shared: dict[str, Any]) -> None:
         self._masks, self._kinds, self.shared = masks, kinds, shared

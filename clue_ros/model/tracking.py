@@ -337,7 +337,7 @@ class FlowTracker:
         return Step(mask, score, False)
 
     def _match(self, frame: Image) -> Box | None:
-        """Where the object's last picture is in a frame; None if it is not there."""
+        """Return the place of the object's last picture in a frame; None if it is not there."""
         scale = min(1.0, SEARCH / max(frame.shape[:2]))
         small = cv2.resize(frame, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA)
         shown = self._last.picture[_slices(box_of(self._last.mask >= 0.5))]

@@ -53,7 +53,7 @@ class Base(Protocol):
     """The tasks of a base model on one image: `clue_ros.model.base_tasks.BaseTasks`."""
 
     def list_objects(self) -> list[str]:
-        """What it says is in the image, one name each."""
+        """The names of the things that it lists in the image."""
 
     def detect(self, names: Sequence[str]) -> list[Detection]:
         """The boxes of each name."""
@@ -61,7 +61,7 @@ class Base(Protocol):
 
 @dataclass(frozen=True)
 class Unknown:
-    """What the model lacks of a dialogue's words.
+    """The words of a dialogue that the model lacks.
 
     words: the unknown ones that carry meaning. thing: what the dialogue is about, "a stapler",
     where nothing known says it. doubt: "I don't know what a stapler is.", empty where the robot has
@@ -114,7 +114,7 @@ def unknown_words(tokenizer: Any, dialogue: Dialogue) -> Unknown:
 
 
 def in_sight(base: Base) -> tuple[Candidate, ...]:
-    """What the base names in its image and finds again by that name, from left to right.
+    """Return the things that the base names and finds again by that name, from left to right.
 
     One of each name, and one name for each box; the surest `MOST_NAMED` where there are more.
     """
@@ -130,7 +130,7 @@ def in_sight(base: Base) -> tuple[Candidate, ...]:
 
 
 def ask_instead(doubt: str, seen: Sequence[Candidate]) -> tuple[str, tuple[str, ...]]:
-    """What the robot says to what it does not know, and the answers that it offers.
+    """Return the robot's reply to an unknown word, and the answers that it offers.
 
     >>> ask_instead("I don't know what a stapler is.", [a_mug, a_pen])
     ("I don't know what a stapler is. I see a mug and a pen. Which one is it?",
@@ -164,12 +164,12 @@ def _content(phrase: Phrase) -> list[str]:
 
 
 def _noun(phrase: Phrase) -> str:
-    """What the thing is called: "kindly fetch me the mug on the stove" -> "mug"."""
+    """Return the thing's noun: "kindly fetch me the mug on the stove" -> "mug"."""
     return _own(_placed(phrase.noun)[0], _NO_CONTENT)
 
 
 def _landmark(phrase: Phrase) -> str:
-    """What the thing stands beside, behind or on; empty where the phrase does not say."""
+    """Return the thing's landmark (beside, behind or on it); empty if the phrase has none."""
     said = _placed(phrase.relation[1])[0] if phrase.relation else _placed(phrase.noun)[1]
     return _own(said, DETERMINERS)
 
@@ -202,7 +202,7 @@ def _naming(phrase: Phrase) -> list[str]:
 
 
 def _clauses(phrase: Phrase, unknown: Sequence[str]) -> list[str]:
-    """What the robot does not know: "what a stapler is", "what striped means"."""
+    """Return the unknown part in words: "what a stapler is", "what striped means"."""
     nouns = [_noun(phrase)] if _head(phrase) else []
     nouns += [_landmark(phrase)]
     heads = {noun.split()[-1]: noun for noun in nouns if noun and noun.split()[-1] in unknown}

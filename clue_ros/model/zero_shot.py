@@ -227,7 +227,7 @@ class BaseFinder:
 
 
 def _names(phrase: Phrase) -> list[str]:
-    """What "detect" is asked for a phrase: its name, and all of its words."""
+    """Return the queries of "detect" for a phrase: its name, and all of its words."""
     return list(dict.fromkeys((phrase.name, phrase.full)))
 
 
@@ -246,7 +246,7 @@ def _value(attribute: str, answer: str) -> str | None:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a dialogue leaves, the probability that it must be asked about, and the map.
+    """The judgement of a dialogue: its candidates, the probability of a question, and the map.
 
     peaks: the candidates, each with its share of the map as its score.
     """
