@@ -572,7 +572,7 @@ def _launch() -> dict[str, Record]:
             steps = module.generate_launch_description()
             given |= {"voice": "true", "model": "household", "language": "fr-FR"}
             for step in filter(callable, steps):
-                step(SimpleNamespace(environment={}))
+                step(SimpleNamespace(environment={}, launch_configurations={}))
     return made
 
 
