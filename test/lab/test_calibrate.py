@@ -112,3 +112,5 @@ def test_too_few_requests_are_refused_before_the_model_is_loaded(
     assert "--delta 2" in capsys.readouterr().err
     assert main([*words[:2], "--out", str(tmp_path / "no" / "own.json")]) == 2
     assert "there is no folder" in capsys.readouterr().err
+    assert main([*words[:2], "--out", str(tmp_path / "new")]) == 2
+    assert "no such folder or model" in capsys.readouterr().err

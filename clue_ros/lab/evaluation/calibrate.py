@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from clue_ros.engine import Clue
-from clue_ros.errors import BadImageError, ClueError
+from clue_ros.errors import BadImageError, ClueError, ModelError
 from clue_ros.images import load_image
 from clue_ros.lab.data.labels import SUFFIXES
 from clue_ros.lab.data.photographs import Photograph, load_requests
@@ -344,4 +344,10 @@ def calibration_path(out: Path | None) -> Path | None:
         if not out.resolve().parent.is_dir():
             raise ClueError(f"--out {out}: there is no folder {out.parent}")
         return out
-    return (out if out.is_dir() else find_model(out)) / CALIBRATION
+    if out.is_dir():
+        return out / CALIBRATION
+    try:
+        return find_model(out) / CALIBRATION
+    except ModelError:
+        wanted = "name one that exists, or a .json file"
+        raise ClueError(f"--out {out}: no such folder or model; {wanted}") from None
