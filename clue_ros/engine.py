@@ -60,7 +60,7 @@ from clue_ros.requirements import missing
 if TYPE_CHECKING:
     from clue_ros.model.checkpoint import Checkpoint
     from clue_ros.model.policies import Policy
-    from clue_ros.model.taught_replies import Judged, TaughtWords
+    from clue_ros.model.taught_replies import Judged, Opinion, TaughtWords
     from clue_ros.model.unknown_words import Unknown
     from clue_ros.model.word_memory import Word, WordMemory
 
@@ -476,17 +476,21 @@ class Clue:
             lambda: BaseFinder(view.base, self._checkpoint.zero_shot),
             self.threshold,
             self.grid,
-            lambda: self._own_box(view, dialogue.for_model()),
+            lambda: self._own_opinion(view, dialogue.for_model()),
         )
 
-    def _own_box(self, view: View, dialogue: Dialogue) -> Grounding | None:
-        """Where the model would point without its memory; None where it lacks a word."""
+    def _own_opinion(self, view: View, dialogue: Dialogue) -> Opinion | None:
+        """What the model makes of it without its memory; None where it lacks a word."""
+        from clue_ros.model.taught_replies import Opinion
         from clue_ros.model.unknown_words import unknown_words
 
         if unknown_words(self._checkpoint.processor.tokenizer, dialogue).words:
             return None
-        found = self._policy.decide(view, dialogue, force_grounding=True)
-        return found if isinstance(found, Grounding) else None
+        said = found = self._policy.decide(view, dialogue)
+        if not isinstance(found, Grounding):
+            found = self._policy.decide(view, dialogue, force_grounding=True)
+        denied = isinstance(said, NotFound)
+        return Opinion(found, denied) if isinstance(found, Grounding) else None
 
     def _other(
         self,

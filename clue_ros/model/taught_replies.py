@@ -60,8 +60,20 @@ AGREED, APART = 1.5, 1.0
 AGREES = 0.5
 AROUND = 0.15  # IoU from which a box of the model's that has a taught thing's middle is of it too
 OPINION = 0.5  # share of the taught words' log odds in a box that the model alone has found
+DENIED = 1.0  # log odds that each box loses where the model says that there is no such thing
 FIRM = 0.5  # score from which the model is sure of its box
 PART = 0.5  # share of the smaller of two boxes from which they are of one thing
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """What the model itself makes of a dialogue: where it points, if it has to.
+
+    denied: whether it would say that there is no such thing.
+    """
+
+    pointed: Grounding
+    denied: bool = False
 
 
 class TaughtFinder:
@@ -151,12 +163,12 @@ class TaughtWords:
         others: Callable[[], Finder],
         threshold: float,
         grid: int,
-        own: Callable[[], Grounding | None] = lambda: None,
+        own: Callable[[], Opinion | None] = lambda: None,
     ) -> Judged | None:
         """What a dialogue that names a taught word leaves in an image; None for others.
 
         view, others: of the image, asked for when they are needed. threshold, grid: of the
-        estimate. own: where the model itself would point; None where it lacks a word. Raises
+        estimate. own: what the model itself makes of it; None where it lacks a word. Raises
         WordMemoryError.
         """
         words = taught_words(self.memory, dialogue) if self.memory.refresh() else ()
@@ -232,11 +244,11 @@ def judge(
     threshold: float,
     grid: int,
     taught: tuple[str, ...],
-    own: Callable[[], Grounding | None],
+    own: Callable[[], Opinion | None],
 ) -> Judged:
     """Read a dialogue; threshold, grid: of the estimate. taught: the words that it names.
 
-    own: the box that the model itself finds.
+    own: what the model itself makes of it.
     """
     start = time.perf_counter()
     standing = follow(dialogue.for_model(), finder)
@@ -248,7 +260,7 @@ def judge(
     left_out = tuple(c for c in standing.candidates if c not in kept)
     refused = (*standing.refused, *left_out)
     found = None if standing.confirmed else own()
-    if found is not None and all(found.box.iou(box) < SAME_BOX for box in dialogue.refused):
+    if found is not None and all(found.pointed.box.iou(b) < SAME_BOX for b in dialogue.refused):
         first = len(dialogue.turns) == 1
         kept = _joined(finder, kept, found, standing.phrase.noun if first or not kept else "")
     kept = tuple(c for c in kept if c.score >= SEEN)
@@ -262,12 +274,13 @@ def judge(
 
 
 def _joined(
-    finder: TaughtFinder, candidates: Sequence[Candidate], own: Grounding, noun: str
+    finder: TaughtFinder, candidates: Sequence[Candidate], opinion: Opinion, noun: str
 ) -> tuple[Candidate, ...]:
-    """Candidates with the model's own box, and their chances in its light.
+    """Candidates with the model's own box, and their chances in the light of its opinion.
 
     noun: what the box is of, if it may be one more candidate; "": it may not.
     """
+    own, denied = opinion.pointed, DENIED * opinion.denied
     same = max(candidates, key=lambda c: c.box.iou(own.box), default=None)
     agrees = same is not None and same.box.iou(own.box) >= AGREES
     if not agrees:
@@ -280,9 +293,9 @@ def _joined(
         if candidate is same:
             gain = AGREED if agrees else 0.0
             box = own.box if own.score > candidate.score or not agrees else box
-        joined.append(replace(candidate, box=box, score=_moved(candidate.score, gain)))
+        joined.append(replace(candidate, box=box, score=_moved(candidate.score, gain - denied)))
     if same is None and noun:
-        chance = _moved(own.score, finder.opinion(own.box, noun))
+        chance = _moved(own.score, finder.opinion(own.box, noun) - denied)
         alone = Candidate(own.box, noun, chance, SOURCE).known(**{KIND: noun})
         joined += with_measured_colors([alone], finder.view.image)
     return tuple(joined)

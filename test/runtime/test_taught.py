@@ -32,7 +32,7 @@ from clue_ros.errors import (
     WordMemoryError,
 )
 from clue_ros.model.taught import Patches, Recogniser, make_example
-from clue_ros.model.taught_replies import Judged, TaughtWords
+from clue_ros.model.taught_replies import Judged, Opinion, TaughtWords
 from clue_ros.model.word_memory import Example, WordMemory, clean_name, packed, unpacked
 from clue_ros.model.zero_shot import BaseFinder, ZeroShotSettings
 
@@ -351,7 +351,7 @@ def test_a_taught_things_box_may_have_the_models_own_sides(taught: Clue) -> None
     """One that has its middle; another place in the picture is not the thing by the model alone."""
     view, words = taught.look(picture((RED, 40, 100))), TaughtWords(taught.memory)
 
-    def judged(own: Grounding | None) -> Judged:
+    def judged(own: Opinion | None) -> Judged:
         found = words.judge(
             Dialogue("the gadget"), lambda: view, lambda: BaseFinder(view.base, ZeroShotSettings()),
             0.5, taught.grid, lambda: own,
@@ -361,12 +361,14 @@ def test_a_taught_things_box_may_have_the_models_own_sides(taught: Clue) -> None
 
     (alone,) = judged(None).candidates
     wide, away = Box(20, 60, 160, 200), Box(200, 20, 260, 80)
-    (moved,) = judged(pointed(view, wide, 0.1)).candidates
+    (moved,) = judged(Opinion(pointed(view, wide, 0.1))).candidates
     assert alone.box.iou(wide) < 0.5
     assert moved.box == wide
     assert moved.score == pytest.approx(alone.score)
-    boxes = {c.box: c.score for c in judged(pointed(view, away, 0.6)).candidates}
-    assert boxes.get(away, 0.0) < 0.4, "no gadget was ever seen to look so"
+    (only,) = judged(Opinion(pointed(view, away, 0.6))).candidates
+    assert only.box == alone.box, "no gadget was ever seen to look as it does there"
+    (denied,) = judged(Opinion(pointed(view, wide, 0.1), denied=True)).candidates
+    assert 0 < denied.score < moved.score, "the model says that there is none"
 
 
 def test_beside_taught_words_a_doubtful_box_is_shown(taught: Clue) -> None:
