@@ -76,7 +76,7 @@ def test_both_backbones_point_at_the_same_box(headed: Path, fresh_seed: int) -> 
 
 
 def test_the_head_is_asked_where_the_decoder_leaves_a_doubt(headed: Path, fresh_seed: int) -> None:
-    picture, alone = image(fresh_seed, 90, 160), Dialogue(REQUEST)
+    picture = image(fresh_seed, 90, 160)
     clue = Clue.load(headed, device="cpu", policy="detector", num_views=3)
     policy = clue.decides
     assert isinstance(policy, Detector)
