@@ -83,7 +83,7 @@ def test_the_head_is_asked_where_the_decoder_leaves_a_doubt(headed: Path, fresh_
 
     def point(doubtful: float) -> tuple[Box, Evidence | None]:
         clue.doubtful_score = doubtful
-        found = policy.point(clue.look(picture), alone.context())[1]
+        found = policy.point(clue.look(picture), REQUEST)[1]
         return found.box, found.evidence
 
     _, asked = point(1.0)
