@@ -29,7 +29,7 @@ def share_files() -> list[tuple[str, list[str]]]:
 
 setup(
     name=package_name,
-    version="0.1.0",
+    version="1.0.0",
     packages=find_packages(include=[package_name, f"{package_name}.*"]),
     package_data={
         f"{package_name}.console": ["static/*"],
