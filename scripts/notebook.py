@@ -1,3 +1,5 @@
+# Copyright 2026 clue_ros contributors
+# SPDX-License-Identifier: Apache-2.0
 """Write docs/quickstart.ipynb from docs/quickstart.md: each ```python block is a cell of code.
 
 python -m scripts.notebook        # in the repository
