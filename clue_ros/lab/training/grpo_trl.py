@@ -208,7 +208,7 @@ def write_card(options: GrpoOptions, last: Mapping[str, object]) -> None:
 
 
 def drawn(scenes: Sequence[Scene], options: GrpoOptions) -> list[Prompt]:
-    """The requests of all steps, in order; those of a step are the ones that backend `own` has."""
+    """Return the requests of all steps in order, the same for each step as in backend `own`."""
     grammar = grammar_of(options.world)
     shares = {"clear": options.clear_share, "absent": options.absent_share}
     return [

@@ -106,11 +106,11 @@ def scratch_groups(named: Iterable[tuple[str, nn.Parameter]]) -> list[Group]:
 
 
 class StackedMuon(torch.optim.Muon):
-    """PyTorch's Muon with all matrices of a shape in one product, in a dtype of one's choice.
+    """PyTorch's Muon with one product for all matrices of a shape, in a chosen dtype.
 
-    PyTorch's takes one matrix after another, which is over a thousand launches a step on a GPU, and
-    multiplies in bfloat16 whatever the device. A CPU that does not have it emulates it, 80 times as
-    slowly as float32. Settings and state are those of `torch.optim.Muon` with
+    PyTorch's takes one matrix after another, over a thousand launches a step on a GPU, and
+    multiplies in bfloat16 on every device. A CPU without bfloat16 emulates it 80 times as slowly as
+    float32. Settings and state are those of `torch.optim.Muon` with
     adjust_lr_fn="match_rms_adamw", so that a run can go on with either.
     """
 
