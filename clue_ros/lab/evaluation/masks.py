@@ -49,7 +49,7 @@ TRUE, MODEL, RIGHT, CANDIDATE = "true box", "model's box", "model's box, right",
 
 @dataclass(frozen=True, kw_only=True)
 class MaskModelOptions(ModelOptions):
-    """Which model is measured, and its mask decoder."""
+    """Options: the measured model and its mask decoder."""
 
     mask_decoder: Path | None = option(
         None, "PaliGemma's mask decoder; default: the model folder's", metavar="FILE.safetensors"

@@ -234,7 +234,7 @@ def evaluate(
 
 
 def _measure_held_out(clue: Grounder[Any], view: Any, text: str) -> Record:
-    """Whether the robot says that it lacks the word, and whether it points firmly nevertheless."""
+    """Return whether the robot says that it lacks the word, and whether it points firmly."""
     reply = clue.reply(view, Dialogue(text))
     unknown = isinstance(reply, NotFound) and reply.text.startswith("I don't know ")
     firm = isinstance(reply, Grounding) and reply.score >= FIRM
@@ -273,7 +273,7 @@ def _measure_clear(
 
 
 def _asks(clue: Grounder[Any], view: Any, text: str) -> bool:
-    """Whether the reply would be a question. A judgement is cheaper than a reply, and the same."""
+    """Return whether the reply would be a question, by the cheaper and equivalent judgement."""
     if clue.policy != "decoder":
         return clue.ambiguity(view, Dialogue(text)).is_ambiguous
     return isinstance(clue.reply(view, Dialogue(text)), Question)

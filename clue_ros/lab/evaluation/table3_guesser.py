@@ -109,7 +109,7 @@ class GuesserOptions(RequestOptions):
 
 
 def load_dialogues(options: GuesserOptions) -> tuple[list[TargetDialogue], list[str]]:
-    """The dialogues, image by image, and what could not be used. Raises ClueError."""
+    """Return the dialogues, image by image, and the problems. Raises ClueError."""
     load = {"invig": _invig, "it2p": _it2p, "tabletop": _tabletop}[options.data]
     dialogues, problems = load(options)
     order = {name: i for i, name in enumerate(dict.fromkeys(d.sample.image_id for d in dialogues))}

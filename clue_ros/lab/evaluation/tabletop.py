@@ -134,7 +134,7 @@ def _sample(
 
 
 def _boxes_of(scene: Scene, user: RichUser) -> list[Box]:
-    """The boxes of what the user's words so far can mean."""
+    """Return the boxes of the objects that the user's words so far can mean."""
     return [pixel_box(scene, i) for i in user.candidates]
 
 
@@ -169,7 +169,7 @@ def _about(scene: Scene, request: SceneRequest) -> dict[str, Any]:
 
 
 def _origin(o: SceneObject) -> str:
-    """Where an object comes from, and whether it can be one of training's.
+    """Return an object's source, and whether it can be one of training's.
 
     Of scanned objects `table-unseen` has others than `table`, except where a kind has only one.
     """

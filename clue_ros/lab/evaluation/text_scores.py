@@ -60,7 +60,7 @@ def text_scores(pairs: Sequence[tuple[str, str]]) -> dict[str, float | str | Non
 
 
 def problems_of(scores: dict[str, Any]) -> list[str]:
-    """What `text_scores` left out, for a person."""
+    """Return a message about the scores that `text_scores` left out."""
     if scores["bleu_1"] is None:
         return [NOT_INSTALLED]
     return [NO_METEOR] if scores["meteor"] is None else []
