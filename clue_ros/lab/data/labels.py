@@ -1,7 +1,7 @@
 """Labels of photographs: a box and a name for each object, and the requests that follow from them.
 
 A folder's photos.json keeps the objects of each photograph beside its requests (docs/risk.md), so
-that labelling can go on another day. Requests are made anew whenever labels change: a name of one
+labelling can be resumed. Requests are made anew whenever labels change: a name of one
 object is clear, of several ambiguous, and of none in this photograph absent.
 """
 
@@ -28,7 +28,7 @@ from clue_ros.lab.data.photographs import (
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 REQUESTS = ("the {}", "give me the {}", "pick up the {}", "take the {} please")
-"""How an object is asked for, in turn; a robot hears all of them."""
+"""Forms of requests for an object, used in turn, so that the robot gets all of them."""
 ROWS = "rows.jsonl"  # beside photos.json, with `pairs`
 ABSENT = 2  # requests about a photograph for things that only others show
 
@@ -106,7 +106,7 @@ def pair_about(turn: int, objects: Sequence[LabelledObject]) -> list[dict[str, A
 class LabelFolder:
     """The pictures of a folder and their labels. Thread-safe.
 
-    names: of the picture files, in order. problems: of each file that cannot be labelled, why.
+    names: of the picture files, in order. problems: the reason for each unusable file.
     pairs: write rows.jsonl too, with an ambiguous and a clear sentence about each photograph.
 
     Raises PhotographsError (on construction): no such folder, no picture in it, or a photos.json
@@ -150,7 +150,7 @@ class LabelFolder:
         return labelled_objects(name, rows, self.size(name))
 
     def note(self, name: str) -> str:
-        """What a person should know before labelling a picture; mostly nothing."""
+        """Return a hint for the person who labels a picture; mostly ""."""
         row = self._rows.get(name, {})
         if row.get("requests") and not row.get("objects"):
             return f"It has {len(row['requests'])} requests written by hand: labels replace them."

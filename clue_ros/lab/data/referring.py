@@ -41,7 +41,7 @@ class ReferringPicture:
 
 @dataclass(frozen=True)
 class ReferringItem:
-    """What was said about a picture, and what it means.
+    """A dialogue about a picture, and the boxes that it means.
 
     turns: of the dialogue, the request first. meant: boxes in fractions 0..1 of the picture's width
     and height: one if the dialogue is clear, several if it is ambiguous, none if there is no such

@@ -110,7 +110,7 @@ class BaseModel:
 
 
 Record = dict[str, Any]
-"""A prompt, its answer, and how right it is."""
+"""A prompt, its answer, and the answer's scores."""
 
 
 def ask_scene(
