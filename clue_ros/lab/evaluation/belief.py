@@ -41,7 +41,7 @@ _SPREAD = np.geomspace(0.02, 4, 40)  # values of both numbers that are tried
 
 @dataclass(frozen=True)
 class Belief:
-    """memory: weight of the belief before. evidence: weight of what a turn says."""
+    """memory: weight of the belief before. evidence: weight of a turn's evidence."""
 
     memory: float = 1.0
     evidence: float = 1.0

@@ -238,7 +238,7 @@ class CalibrateOptions:
     )
     teach: bool = option(
         False,
-        "measure the answers of a model that the other photographs taught their objects (nothing is"
+        "measure the answers of a model taught with the other photographs' objects (nothing is"
         " written: `clue adapt` makes such a model)",
     )
     elsewhere: tuple[Path, ...] = option(

@@ -106,7 +106,7 @@ class ChatModel(OnDevice):
 
     @torch.inference_mode()
     def generated(self, image: npt.NDArray[np.uint8], sentences: Sequence[str]) -> list[float]:
-        """1.0 where the greedy answer says yes first, else 0.0: no, or neither of the two."""
+        """1.0 if the greedy answer says yes first, else 0.0: no, or neither of the two."""
         said = []
         for inputs in self._asked(image, sentences):
             out = self.model.generate(**inputs, max_new_tokens=ANSWER_TOKENS, do_sample=False)
@@ -114,7 +114,7 @@ class ChatModel(OnDevice):
         return said
 
     def read_answer(self, tokens: Sequence[int]) -> float:
-        """1.0 where generated tokens say yes before they say no, else 0.0."""
+        """1.0 if generated tokens say yes before they say no, else 0.0."""
         found = _ANSWER.search(self.tokenizer.decode(tokens, skip_special_tokens=True))
         return float(found is not None and found[1].lower() == YES)
 

@@ -542,7 +542,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source",
         nargs="+",
         metavar="SOURCE",
-        help="folder, file or hub id; the kind before it if it is to be said:"
+        help="folder, file or hub id; with the kind before it if needed:"
         f" {', '.join(f'{kind}:PATH' for kind in KINDS)}",
     )
     add_options(parser, StatsOptions)

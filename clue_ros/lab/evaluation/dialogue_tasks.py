@@ -142,7 +142,7 @@ class TaskOptions:
         " proposals; 0: the likeliest answer",
         type=not_negative,
     )
-    ranked_among: int = option(30, "sentences that the true one is ranked among; 0: none")
+    ranked_among: int = option(30, "sentences to rank the true one among; 0: none")
     clip: str | None = option(
         None,
         "with vqa and vqg, CLIP whose features say which images are similar, a folder or a hub id;"

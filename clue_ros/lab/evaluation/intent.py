@@ -44,10 +44,11 @@ class IntentEvaluation:
         (), "files of JSON lines", nargs="+", metavar="FILE", type=Path
     )
     picture: Path | None = option(
-        None, "also hold a dialogue about this picture for what must not act, and count the boxes"
+        None,
+        "also run each refusal and stop as a dialogue about this picture; count the boxes",
     )
     model: str = option(DEFAULT_MODEL, "with --picture: the model")
-    wrong: bool = option(False, "print what was read otherwise than the list says")
+    wrong: bool = option(False, "print the utterances whose reading differs from the list")
     json: bool = option(False, "print one JSON object")
     command_line: str = ""
 

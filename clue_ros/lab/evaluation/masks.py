@@ -62,7 +62,7 @@ class MaskOptions:
 
     world: str = option("rich-unseen", "simulated world", choices=RICH)
     tabletop: Path = option(DEFAULT_FOLDER, "folder of simulated scenes", metavar="DIR")
-    split: str = option("test", "which scenes", choices=SPLITS)
+    split: str = option("test", "split of the scenes", choices=SPLITS)
     scenes: int = option(100, "number of scenes", type=at_least(1), metavar="N")
     per_image: int = PER_IMAGE
     seed: int = option(0, "seed of the choice of requests")

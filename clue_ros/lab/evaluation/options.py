@@ -38,7 +38,7 @@ def nouns_option() -> Any:
     """`--nouns`, beside `--objects`."""
     return option(
         (),
-        "what an open-vocabulary detector is asked for; default: the household's nouns",
+        "nouns for an open-vocabulary detector; default: the household's",
         nargs="+",
         metavar="NOUN",
     )
@@ -72,7 +72,7 @@ class DetectorModelOptions(ModelOptions):
     )
     head: str | None = option(
         None,
-        "the detector's head, where it is code of your own: imports and runs it",
+        "the detector's head, if it is your own code: imports and runs it",
         metavar="MODULE:CLASS",
     )
 

@@ -32,7 +32,7 @@ class OracleUser:
         proposals: Callable[[], Sequence[Box]],
         rationality: float,
     ) -> None:
-        """features: of the image, (1, N, D). request: what the person said first.
+        """features: of the image, (1, N, D). request: the person's first words.
 
         box: of the person's object. proposals: of the image's objects. Boxes are in fractions.
         """

@@ -71,7 +71,7 @@ class TasksOptions:
 
     world: str = option("rich", "simulated world", choices=tuple(WORLDS))
     tabletop: Path = option(DEFAULT_FOLDER, "folder of simulated scenes", metavar="DIR")
-    split: str = option("val", "which scenes", choices=SPLITS)
+    split: str = option("val", "split of the scenes", choices=SPLITS)
     scenes: int = option(100, "number of scenes", type=at_least(1), metavar="N")
     seed: int = option(0, "seed of the prompts")
     model: ModelOptions

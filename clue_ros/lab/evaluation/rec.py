@@ -11,7 +11,7 @@ Each --language-model is a row; "rules" and "detector" (its surest box) are alwa
 set has these rows. Within a run a detector is asked once about a picture and its nouns. "seconds to
 look" is the time of that (of CLUE: of its look at the picture), "seconds to reply" what the chooser
 adds; means over the dialogues, each counted as if it were the first about its picture. A row is
-named "transfer" where an adapter gets boxes of a source that its training had not.
+named "transfer" if an adapter gets boxes of a source that is new to it.
 """
 
 from __future__ import annotations

@@ -93,12 +93,10 @@ class RvosOptions:
     """The options of ``clue eval rvos``."""
 
     data: Path = required("folder of the data set", metavar="DIR")
-    layout: str = option("clips", "how it is laid out", choices=tuple(LAYOUTS))
+    layout: str = option("clips", "its layout", choices=tuple(LAYOUTS))
     split: str = option("test", "part of the data set")
     tracker: str = option(FLOW, "flow, or sam2: and a hub id or folder")
-    ways: tuple[str, ...] = option(
-        WAYS, "which ways to the masks are measured", nargs="+", choices=WAYS
-    )
+    ways: tuple[str, ...] = option(WAYS, "ways to the masks to measure", nargs="+", choices=WAYS)
     agent: str | None = option(
         None,
         "an adapter B that decides alone whether to ask, as of `clue train grpo` (the same as --ivg"

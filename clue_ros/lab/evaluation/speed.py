@@ -86,7 +86,7 @@ class SpeedOptions:
         None, "measure a model of this size with random weights instead", choices=RANDOM
     )
     full: bool = option(False, "measure the model, then both sizes of random weights")
-    device: str = option("cpu", "where all contenders run", choices=("cpu", "cuda"))
+    device: str = option("cpu", "device of all contenders", choices=("cpu", "cuda"))
     dtype: str | None = option(
         None,
         "of our weights; default: our own choice, on a GPU bfloat16. Transformers has float32, and"

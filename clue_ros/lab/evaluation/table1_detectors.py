@@ -391,9 +391,7 @@ class Table1Options(DataOptions):
     rows: Path | None = option(
         None, "measure on a file of labelled photographs instead (docs/rows.md)", metavar="FILE"
     )
-    rows_split: str = option(
-        "test", "which photographs of --rows", choices=("train", "val", "test", "all")
-    )
+    rows_split: str = option("test", "split of --rows", choices=("train", "val", "test", "all"))
     model: WeightsOptions
     detectors: Path = option(
         Path("runs/detectors"), "folder of the trained detectors", metavar="DIR"

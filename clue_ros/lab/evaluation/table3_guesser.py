@@ -95,7 +95,7 @@ class GuesserOptions(RequestOptions):
         f" {DEFAULT_FOLDER}, for it2p: $CLUE_IT2P",
         metavar="PATH",
     )
-    split: str = option("test", "which images", choices=("train", "val", "test", "all"))
+    split: str = option("test", "split of the images", choices=("train", "val", "test", "all"))
     language: str = option("en", "language of InViG's dialogues", choices=("en", "cn"))
     world: str = option(DEFAULT_WORLD, "simulated world", choices=tuple(WORLDS))
     limit: int | None = option(None, "use the first N images only", type=at_least(1), metavar="N")

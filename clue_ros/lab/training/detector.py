@@ -125,7 +125,7 @@ class DetectorRecipe(FrozenBaseOptions):
     head_lr: float = option(1e-4, "learning rate of the CNN")
     dropout: float = option(DROPOUT, "dropout of the LoRA")
     precision: str = option(
-        "auto", "mixed precision; auto is bfloat16 where the device has it", choices=PRECISIONS
+        "auto", "mixed precision; auto is bfloat16 if the device has it", choices=PRECISIONS
     )
     head_batches: int = option(
         0,

@@ -180,7 +180,7 @@ def _train_policy(options: FullOptions) -> tuple[str, ...]:
 
 
 def evaluations(options: FullOptions) -> dict[str, tuple[tuple[str, ...], str]]:
-    """The measurements by name: the command, and what it measures."""
+    """The measurements by name: the command and its description."""
     few = [] if options.limit is None else ["--limit", str(options.limit)]
     model = ["--model", str(options.out), "--device", options.device, "--json"]
     found: dict[str, tuple[list[str], str]] = {}

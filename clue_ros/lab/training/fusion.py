@@ -65,7 +65,7 @@ class PolicyOptions(SourceOptions):
     model: str = required("model to fit: a folder, a name or a hub id")
     policy: str = option(
         "both",
-        "both: weights of detector and decoder, and which boxes are trusted, in fusion.json; boxes:"
+        "both: weights of detector and decoder, and trust in boxes, in fusion.json; boxes:"
         " the last alone; zero-shot: how surely the base alone finds one thing, in zero_shot.json",
         choices=("both", BOXES, ZERO_SHOT),
     )

@@ -68,7 +68,7 @@ class ChatPolicy:
     _read: dict[int, tuple[Prompt, dict[str, Any]]] = field(default_factory=dict)
 
     def inputs(self, prompt: Prompt) -> dict[str, Any]:
-        """The processor's tensors of a prompt: its tokens, and what the vision tower reads."""
+        """The processor's tensors of a prompt: its tokens and its pictures."""
         if id(prompt) not in self._read:
             picture = {"type": "image", "image": Picture.fromarray(prompt.scene.image)}
             rules, request = (text_part(one["content"]) for one in opening(prompt.text))

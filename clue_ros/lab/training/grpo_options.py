@@ -49,7 +49,7 @@ class GrpoOptions(LearnerOptions):
     )
     max_turns: int = option(MAX_QUESTIONS, "largest number of questions", type=at_least(1))
     clear_share: float = option(0.3, "share of requests that mean one object")
-    absent_share: float = option(0.1, "share of requests for what is not there")
+    absent_share: float = option(0.1, "share of requests for absent objects")
     held_out: int = option(40, "validation scenes to measure on with every saved state")
     log_every: int = option(5, "steps between two rows of the log")
     rewards: RewardOptions

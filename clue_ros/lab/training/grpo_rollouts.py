@@ -165,7 +165,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Agent:
-    """Adapter B on the torch backbone, as it is at this step. mode: of its decoding."""
+    """Adapter B on the torch backbone at this step. mode: of its decoding."""
 
     backbone: TorchBackbone
     processor: Any
@@ -356,7 +356,7 @@ def _pointed(
 
 
 def _told(grammar: RichGrammar, rollout: Rollout) -> str:
-    """The dialogue with one more answer, which names the target alone; "" where nothing does."""
+    """The dialogue with one more answer that names the target alone; "" if nothing does."""
     prompt = rollout.prompt
     if prompt.target is None:
         return ""

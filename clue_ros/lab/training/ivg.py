@@ -299,7 +299,7 @@ class IvgOptions(IvgDataOptions, AdapterOptions):
         "width of location targets in bins, 0 for plain cross-entropy (the paper)",
     )
     precision: str = option(
-        "auto", "mixed precision; auto is bfloat16 where the device has it", choices=PRECISIONS
+        "auto", "mixed precision; auto is bfloat16 if the device has it", choices=PRECISIONS
     )
     max_new_tokens: int = option(48, "longest question in tokens, when the model is used")
     views: int = option(

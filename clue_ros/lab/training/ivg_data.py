@@ -86,9 +86,7 @@ class IvgDataOptions(GroundingOptions):
         choices=("success", "all"),
     )
     episodes: str = option("episodes", "folder that the robot's parameter `record` names")
-    unreviewed: bool = option(
-        False, "learn from episodes too that ended in a box and that nobody has reviewed"
-    )
+    unreviewed: bool = option(False, "also learn from unreviewed episodes that ended in a box")
     invig_language: str = option("en", "language of InViG's dialogues", choices=("en", "cn"))
     invig_share: float = option(
         0.5,

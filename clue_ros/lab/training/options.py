@@ -123,7 +123,7 @@ class BaseOptions:
     base_dtype: str = option(
         "float32", "precision of the frozen base", choices=("float32", "bfloat16")
     )
-    accumulate: int = option(1, "number of parts that each process divides its share of a step in")
+    accumulate: int = option(1, "number of parts of each process's share of a step")
     final_rate: float = option(0.0, "share of the learning rate that is left after the last step")
 
 

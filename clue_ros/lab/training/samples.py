@@ -287,9 +287,8 @@ def oracle_query(
     A robot that sees badly offers absent things. So a share of the questions (STRAY) was meant for
     other objects, and the person's answer tells the target from the candidates.
 
-    None where the dialogue leaves its object open, where the person changes their mind on the way,
-    where there is no answer to learn or it leaves the choice to the robot, or where the request is
-    for an object that is not there.
+    None if the dialogue leaves its object open, if the person changes their mind, if there is no
+    answer or it leaves the choice to the robot, or if the request is for an absent object.
     """
     if states[-1].question is not None or len(states[-1].candidates) != 1:
         return None
