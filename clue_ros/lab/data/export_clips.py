@@ -40,7 +40,7 @@ from clue_ros.lab.simulator.clips import HAND, PUSH, Clip, ClipWorld
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.model.prompts import detokenize
 
-WORLDS = (DEFAULT_WORLD, "rich-unseen")  # those whose objects fall
+WORLDS = (DEFAULT_WORLD, "rich-unseen")  # worlds whose objects can fall
 SEEDS = {"train": 0, "test": 1}
 SHOWN = 6  # frames that a row names and describes its object in
 QUALITY = 92  # of the JPEG files
@@ -214,7 +214,7 @@ def run(args: argparse.Namespace) -> int:
             video = f"{options.world}-{options.seed}-{number:04d}"
             rows += write_clip(folder, video, clip, wanted, rng)
             counted[clip.event] += 1
-    except RuntimeError as error:  # no renderer; the message says what to install
+    except RuntimeError as error:  # no renderer; the message names the package to install
         raise ClueError(str(error)) from error
     finally:
         world.close()

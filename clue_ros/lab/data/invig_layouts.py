@@ -22,7 +22,7 @@ GUESSWHAT_REQUEST = "guess the object that i have in mind"
 STATUSES = ("success", "failure", "incomplete")
 """The ends of a game of GuessWhat?!."""
 _PICTURE_FIELDS = ("image", "image_path", "file_name", "filename")
-_OUTSIDE = 0.02  # share of the image's side by which an annotator's box may reach beyond it
+_OUTSIDE = 0.02  # largest overhang of an annotator's box, as a share of the image's side
 _SAME_SHAPE = 0.02  # widths to heights that agree this well are one picture in two sizes
 _MAX_SIDE = 1 << 24
 

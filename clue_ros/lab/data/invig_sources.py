@@ -431,7 +431,7 @@ def _value(held: Any) -> Any:
 
 
 def _decode_held(held: Any) -> npt.NDArray[np.uint8]:
-    """Read the row again, so that only one picture at a time is in memory."""
+    """Decode the picture at each call, so that only one at a time is in memory."""
     return decode_image(_value(held), _UNNAMED)
 
 

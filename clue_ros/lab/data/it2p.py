@@ -414,7 +414,7 @@ _COLOR_CLAUSE = re.compile(r"\bwhich (?:color|colour) is (\w+)")
 def _blocks(
     commands: Iterable[ClearCommand], simulator: Iterable[_SimulatorRow]
 ) -> tuple[Block, ...]:
-    """Merge near points into blocks, with the colour where the commands that name one agree."""
+    """Merge near points into blocks; a block has a colour if its commands agree on it."""
     named = [(command.point, head_color(command.text)) for command in commands]
     named += [(row.point, row.color) for row in simulator]
     groups: list[list[tuple[Point, str | None]]] = []

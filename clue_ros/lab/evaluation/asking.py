@@ -41,7 +41,7 @@ from clue_ros.model.decoding import Mode
 from clue_ros.model.load_options import TORCH, LoadOptions
 from clue_ros.model.torch_backbone import TorchBackbone
 
-BATCH = 8  # scenes whose dialogues are held together
+BATCH = 8  # scenes whose dialogues run together
 
 
 @dataclass(frozen=True, kw_only=True)

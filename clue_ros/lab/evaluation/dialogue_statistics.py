@@ -72,7 +72,7 @@ AREA_BINS = 20
 _SHOWN = 10  # problems, and categories
 _WORDS = 60  # of a turn
 _TURNS = 10  # turns that are told apart; later ones count as the last
-_LONG = 40  # words of a sentence, from which on lengths are one bin
+_LONG = 40  # words of a sentence from which all lengths share a bin
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[\u4e00-\u9fff]")
 _SPATIAL_WORDS = (
     "left right leftmost rightmost top bottom upper lower middle center centre front back behind"

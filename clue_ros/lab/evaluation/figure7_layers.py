@@ -358,7 +358,7 @@ class Figure7:
             axes.axvline(self.half_depth, color=GREY, linestyle=":", label="half depth")
             axes.set(xlabel="decoder block (counted from 0)", xticks=self.blocks[::step])
             add_grid(axes)
-            # Below the axes, where no point can hide behind it.
+            # Below the axes, so that it hides no point.
             axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
         left.set(ylabel="score on held-out images (0 to 1)", title="all held-out images")
         right.set(title="by source")

@@ -44,8 +44,7 @@ class IntentEvaluation:
         (), "files of JSON lines", nargs="+", metavar="FILE", type=Path
     )
     picture: Path | None = option(
-        None,
-        "also run each refusal and stop as a dialogue about this picture; count the boxes",
+        None, "also run each refusal and stop as a dialogue about this picture; count the boxes"
     )
     model: str = option(DEFAULT_MODEL, "with --picture: the model")
     wrong: bool = option(False, "print the utterances whose reading differs from the list")

@@ -183,7 +183,7 @@ def _ways(clue: Any, view: Any, reply: Grounding) -> dict[str, Callable[[], Mask
     estimate, size = reply.ambiguity, (view.width, view.height)
 
     def peak() -> Mask:
-        """The region of the peak that overlaps the box most; nothing where no peak does."""
+        """Return the region of the peak with the largest overlap; nothing without overlap."""
         best = max(estimate.peaks, key=lambda peak: peak.box.iou(reply.box), default=None)
         if best is None or best.box.iou(reply.box) == 0:
             return np.zeros((view.height, view.width), dtype=np.bool_)

@@ -221,7 +221,7 @@ class Bench:
         from clue_ros.lab.evaluation.plain_transformers import PlainTransformers
         from clue_ros.model.quantization import give_back
 
-        give_back()  # what made the model, and the contenders before
+        give_back()  # memory of the model's making and of earlier contenders
         self._device = device or torch.device("cpu")
         self._on_gpu = self._device.type == "cuda"
         self._doubtful_score, self._requests = doubtful_score, requests
@@ -230,7 +230,7 @@ class Bench:
         place = str(self._device)
         self.clue = Clue.load(folder, device=place, dtype=ours, doubtful_score=doubtful_score)
         self._tokens = {(r, asks): self._said(r, asks) for r in requests for asks in (True, False)}
-        # With what the first replies made to stay; the others are not on the GPU yet.
+        # Includes the first replies' caches; the others are not on the GPU yet.
         self._held = torch.cuda.memory_allocated() if self._on_gpu else 0
         kind = getattr(torch, dtype)
         self.plain = PlainTransformers(folder, kind, self._device)

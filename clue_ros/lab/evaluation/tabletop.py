@@ -139,7 +139,7 @@ def _boxes_of(scene: Scene, user: RichUser) -> list[Box]:
 
 
 def _held_out(grammar: RichGrammar, seed: Sequence[int]) -> tuple[str, ...]:
-    """A request for a thing that training never named, where the grammar knows some.
+    """Draw a request for a thing that training never named, if the grammar knows one.
 
     Drawn apart, so that a scene's other requests do not depend on it.
     """
@@ -173,7 +173,7 @@ def _origin(o: SceneObject) -> str:
 
     Of scanned objects `table-unseen` has others than `table`, except where a kind has only one.
     """
-    if not o.names:  # which all scanned objects have
+    if not o.names:  # all scanned objects have names
         return "generated"
     return "scanned, one of several" if CATALOGUED[o.kind] > 1 else "scanned, the only one"
 

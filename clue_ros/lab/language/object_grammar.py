@@ -206,7 +206,7 @@ class ObjectGrammar(RichGrammar):
             return None
         return self.phrasing.typed(self.phrasing.phrase(found[0], rng), rng), found[1]
 
-    # --- what is drawn
+    # --- draws
 
     def referents(self, reference: Reference, objects: Objects) -> Candidates | None:
         """Return the objects that a reference can mean, vague references included."""

@@ -279,7 +279,7 @@ def by_order(pool: Sequence[int], objects: Objects, number: int, side: str) -> C
         return None
     axis = int(side in ("top", "bottom"))
     places = _counted(pool, objects, side)
-    # Nobody counts from the left what lies one behind the other.
+    # Nobody counts objects from the left that lie one behind the other.
     spread = np.ptp([objects[i].center for i in pool], axis=0)
     if spread[axis] < 0.7 * spread[1 - axis]:
         return None

@@ -416,7 +416,7 @@ def _negated(rng: Rng, language: Language) -> str:
 
 
 def _request(rng: Rng, asked: Asked, language: Language) -> tuple[str, str]:
-    """A request, or a description of what is wanted; of the object that is open, an answer."""
+    """A request, or a description of the wanted object; to an open question, an answer."""
     name = "request" if rng.uniform() < 0.55 else "description"
     if name == "request" and rng.uniform() < 0.3:
         form = pick(rng, language.requests)
@@ -427,7 +427,7 @@ def _request(rng: Rng, asked: Asked, language: Language) -> tuple[str, str]:
     if not asked.is_open:
         return language.fill(form, rng), "request"
     given = _of_question(rng, asked, language)
-    if name == "description":  # to a question, what describes is an answer
+    if name == "description":  # after a question, a description is an answer
         return language.fill(form, rng, given if rng.uniform() < 0.6 else None), "answer"
     if rng.uniform() < 0.4:
         return language.fill(form, rng, given), "answer"

@@ -114,7 +114,7 @@ def labelled(photographs: Sequence[Photograph]) -> list[Labelled]:
 def moments(
     phrase: str, candidates: tuple[int, ...], objects: Sequence[SceneObject], rng: Rng
 ) -> list[DialogueState]:
-    """A dialogue that begins with a request for a phrase, which means these objects."""
+    """A dialogue that begins with a request for a phrase; the phrase means these objects."""
     text = pick(rng, REQUESTS).format(f"the {phrase}")
     if len(candidates) == 1:
         return [DialogueState(text, candidates, None)]

@@ -47,8 +47,8 @@ TASK_SETS = ("dialogue", "public")
 _POSITIONS = "position_embedding.weight"
 _PATCHES = "patch_embedding."
 _PROJECTION = f"{_PATCHES}weight"  # of a stem's features, those of details last
-ABSORBED = 1200  # pictures from which the stem's features take over the patches
-_WORDS = "embed_tokens.weight"  # and the output layer, which is tied to it
+ABSORBED = 1200  # pictures for fitting the stem's features to the patches
+_WORDS = "embed_tokens.weight"  # and the tied output layer
 
 
 @dataclass(frozen=True, kw_only=True)

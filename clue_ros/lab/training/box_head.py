@@ -57,7 +57,7 @@ from clue_ros.model.loading import find_base, find_model, replacing
 
 WIDTH = 64  # of the hidden layers
 BATCH = 8  # pictures a step
-AVERAGE = 0.99  # of the weights' moving mean, which is what is written
+AVERAGE = 0.99  # decay of the weights' moving mean, which is written
 PHOTOS = 0.07  # share of IT2P's photographs among the pictures
 IN_BOX = 0.5  # weight of a cell that its box holds and no object covers
 NOWHERE, COVERED, INSIDE = 0, 1, 2  # of a cell: no object, one that covers it, in a box only

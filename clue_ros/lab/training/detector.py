@@ -108,7 +108,7 @@ EMBEDDED = {
 }
 # Its Dataset 1, of `clue data tabletop --preset paper` and IT2P, with the defaults' numbers.
 PAPERS_DATA = {"world": PAPER_WORLD.name, "scenes": 1400, "data": (SIMULATED, PHOTOS)}
-NEIGHBOURS = 5  # hundredths on either side of a threshold, over which F1 is averaged
+NEIGHBOURS = 5  # hundredths on either side of a threshold to average F1 over
 _READS = {
     "cnn": "a CNN over the attention map of that block",
     "ar": 'the decoder\'s own "yes" (ambiguous) or "no" after that block',
@@ -216,7 +216,7 @@ def train_detector(
     adapters = Adapters(backbone)
     instruction: str = variant.instruction
     if options.new_word and UNUSED in processor.tokenizer.get_vocab():
-        instruction = UNUSED  # a token of its own, which nothing else uses
+        instruction = UNUSED  # a token that nothing else uses
     detector = DetectorSettings(
         variant.block(backbone.blocks), instruction, head, new_word=options.new_word
     )

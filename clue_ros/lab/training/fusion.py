@@ -44,7 +44,7 @@ from clue_ros.model.policies import Both, Settings
 from clue_ros.model.view import Encoded, View
 from clue_ros.model.zero_shot import SETTINGS_FILE
 
-BOXES = "boxes"  # `--policy`: fits what a box's score is worth alone
+BOXES = "boxes"  # `--policy`: fits the box weights alone
 RIDGE = 1e-4  # on the weights: requests that are separated perfectly would let them grow
 
 # A wrong box costs as much as two needless questions: it points where a box is right as often.

@@ -69,7 +69,7 @@ from clue_ros.model.prompts import encode_prompts
 from clue_ros.model.torch_backbone import TorchBackbone
 from clue_ros.requirements import missing
 
-HELD_OUT_BATCH = 16  # prompts whose dialogues are held together
+HELD_OUT_BATCH = 16  # prompts whose dialogues run together
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ class ModelSizes:
     @classmethod
     def of(cls, config: Any) -> ModelSizes:
         """The sizes in a PaliGemma 2's configuration, transformers' or `read_config`'s."""
-        from clue_ros.model.conv_stem import stem_cost  # which imports torch
+        from clue_ros.model.conv_stem import stem_cost  # imports torch
 
         text, vision = config.text_config, config.vision_config
         return cls(

@@ -58,7 +58,7 @@ OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the dat
 
 BASE_PHOTOS, ADAPTER_PHOTOS = 0.2, 0.35  # share of the pictures that are IT2P photographs
 BASE_HELD_OUT = 100  # simulated validation pictures of the base at most
-DESCRIBED = 0.15  # share of the dialogues of which the oracle learns the request, not an answer
+DESCRIBED = 0.15  # share of the oracle's dialogues that teach the request, not an answer
 UNSEEN = 0.25  # share of the answers to "i don't see a banana" that it learns
 STRAY = 0.12  # share of the oracle's questions that were meant for other objects
 BIG_OR_SMALL = 0.08  # share that ask for the size, whether the candidates differ in it or not
@@ -238,7 +238,7 @@ def _moments(
             states = language.dialogue(scene.objects, rng, balanced=balanced)
         if not states:
             return None
-        # The first moment is what is measured first: half of the samples.
+        # The first moment counts most: half of the samples.
         state = states[0] if rng.uniform() < 0.5 else states[int(rng.integers(len(states)))]
         if instruction == ANSWER:
             query = oracle_query(states, scene.objects, rng, language)
@@ -314,7 +314,7 @@ def oracle_query(
             states[at].context.removeprefix(f"{start}{before.question} user: "),
         )
         context = f"{start}{question}"
-        # The words look at all candidates: what is on the left shows beside the others alone.
+        # The words attend to all candidates: "left" shows only beside the others.
         meant = before.candidates or meant
         if said in UNSURE:
             return None
@@ -339,7 +339,7 @@ def _other_question(
     fewest words, seldom about size.
     """
     if target not in before.candidates:
-        return None  # also after a request for what is not there
+        return None  # also after a request for an absent object
     question: str | None = None
     kind = rng.uniform()
     if kind < STRAY:
