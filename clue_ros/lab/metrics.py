@@ -82,7 +82,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def rounded(value: float) -> float | None:
-    """Round to four digits, for JSON; None for NaN, which JSON does not have."""
+    """Round to four digits, for JSON; None for NaN, which JSON lacks."""
     return None if math.isnan(value) else round(value, 4)
 
 

@@ -366,8 +366,8 @@ def read_entries(
 ) -> Iterator[tuple[Row, int, Entry, Spoken]]:
     """The dialogues of rows with their texts, one row in memory at a time, without pictures.
 
-    Yields the row, the dialogue's number in it, the dialogue, and what was said. Boxes are checked
-    where the row says the picture's size. source: for messages. Raises InvigError.
+    Yields the row, the dialogue's number in it, the dialogue, and its texts. Boxes are checked if
+    the row has the picture's size. source: for messages. Raises InvigError.
     """
     if language not in DIALOG_FIELDS:
         raise InvigError(f"unknown language {language!r}: use {' or '.join(DIALOG_FIELDS)}")

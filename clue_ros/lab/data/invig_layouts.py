@@ -192,7 +192,7 @@ def _game(row: Mapping[str, Any], where: str) -> Entry:
 
 
 def _corners(bbox: Any) -> Any:
-    """x_min, y_min, x_max, y_max of x, y, width, height; anything else as it is."""
+    """Convert x, y, width, height to x_min, y_min, x_max, y_max; return other values unchanged."""
     if not isinstance(bbox, list) or len(bbox) != 4:
         return bbox
     if any(isinstance(v, bool) or not isinstance(v, (int, float)) for v in bbox):

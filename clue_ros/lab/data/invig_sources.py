@@ -60,7 +60,7 @@ class BadRow(Exception):
 
 @dataclass(frozen=True)
 class Row:
-    """One row as it was found.
+    """A raw row.
 
     file: its source. part: its file, and the split within it, for messages. number: from
     0; in JSON lines the line's, from 1. start, length: its place for `RowFile.read`.

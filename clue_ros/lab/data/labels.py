@@ -37,9 +37,9 @@ def requests_about(photographs: Sequence[Sequence[LabelledObject]]) -> list[list
     """The requests about each photograph's labelled objects, as photos.json has them.
 
     A name means every object of that name, and those whose name ends in it: "mug" a "red mug" too.
-    The last word that several names share is asked for as well. Absent are names of the other
-    photographs that mean nothing here, and whose last words name nothing here: where there is a
-    "mug", a "red mug" may be it.
+    The last word that several names share is a request too. Absent requests use names of other
+    photographs, if neither the name nor its last word names anything here: a "mug" may be the
+    "red mug".
     """
     phrases = [_phrases(objects) for objects in photographs]
     known = sorted({phrase for found in phrases for phrase in found})
@@ -109,8 +109,8 @@ class LabelFolder:
     names: of the picture files, in order. problems: the reason for each unusable file.
     pairs: write rows.jsonl too, with an ambiguous and a clear sentence about each photograph.
 
-    Raises PhotographsError (on construction): no such folder, no picture in it, or a photos.json
-    that cannot be read, which is not overwritten.
+    Raises PhotographsError (on construction): no such folder, no picture in it, or an unreadable
+    photos.json, which stays.
     """
 
     def __init__(self, folder: Path, *, pairs: bool = False) -> None:

@@ -144,7 +144,7 @@ def _nearest(boxes: Sequence[Box], point: tuple[float, float], size: tuple[int, 
 
 
 def invig_items(source: str | Path, split: str | None) -> ReferringData:
-    """InViG's dialogues; the annotated box is what the whole dialogue means."""
+    """InViG's dialogues; the whole dialogue means the annotated box."""
     return _from_invig(load_invig(source, split=split))
 
 

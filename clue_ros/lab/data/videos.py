@@ -199,7 +199,7 @@ def _read_mask(path: Path) -> Mask:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """A description; a text alone is its "description". {} where there is none."""
+    """Read a description; a text alone is its "description". {} without one."""
     if not path.is_file():
         return {}
     try:

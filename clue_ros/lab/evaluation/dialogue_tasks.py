@@ -13,7 +13,7 @@ carries a belief about the proposals from turn to turn (`belief`).
 
 `sentence_tasks` has the first two: text scores and retrieval. Proposals are a detector's
 (`--objects`); by default the targets of all dialogues about an image, in simulated scenes and in
-GuessWhat?! all objects. They are also what the oracle's answers tell its object from
+GuessWhat?! all objects. The oracle's answers tell its object from the other proposals
 (`--rationality`).
 """
 

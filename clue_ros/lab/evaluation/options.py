@@ -202,7 +202,7 @@ def made_by(command_line: str, model: Mapping[str, Any], seed: int | None = None
 
 @dataclass(frozen=True, kw_only=True)
 class RobotOptions(PolicyOptions):
-    """A model in the number format of a robot: what is made with it is not a measurement."""
+    """A model in a robot's number format, for results that are not measurements."""
 
     dtype: str = option("auto", "number format: auto, float32, mixed, bfloat16 or float16")
 

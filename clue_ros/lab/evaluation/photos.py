@@ -58,8 +58,8 @@ class PhotoReply:
     (pixels) and hit (whether the box has an IoU of 0.5 with a true one): None unless it points or
     confirms; score (0..1): None unless it points. forced_*: the same when a question is forbidden,
     for clear requests only. questions: of the whole dialogue. unconfirmed: whether the dialogue
-    ended in a wrong box without a confirmation. offers, new, confirm: what is judged of a question
-    (`clue_ros.lab.evaluation.questions`); None of any other reply.
+    ended in a wrong box without a confirmation. offers, new, confirm: a question's properties
+    (`clue_ros.lab.evaluation.questions`); None for any other reply.
     """
 
     image: str

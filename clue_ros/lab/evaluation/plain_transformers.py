@@ -2,7 +2,7 @@
 
 The same weights and the same answers, as a user of the two libraries would write it from their
 documentation; nothing of `clue_ros` runs but the detector's CNN and equations 1 and 2. The image is
-an argument of every call, as it is of the libraries' own methods.
+an argument of every call, as in the libraries' methods.
 
     python -m clue_ros.lab.evaluation.plain_transformers FOLDER IMAGE "the mug" 5 float32 cpu
 

@@ -1,7 +1,7 @@
 """Judge whether a question helps: it offers two things that are meant, and asks something new.
 
-A question names at least two candidates that match all that was said and that differ in what it
-offers, or it shows one ("this one?"). It never asks for what the person has said.
+A question names at least two candidates that match the person's words and differ in the offered
+property, or it shows one ("this one?"). It never repeats a property that the person has given.
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@ candidate is right. Ambiguity is measured on all dialogues: several boxes or non
 Each --language-model is a row; "rules" and "detector" (its surest box) are always there, and
 --clue MODEL adds an embedded or full-size CLUE on the same items. With several --candidate-set each
 set has these rows. Within a run a detector is asked once about a picture and its nouns. "seconds to
-look" is the time of that (of CLUE: of its look at the picture), "seconds to reply" what the chooser
-adds; means over the dialogues, each counted as if it were the first about its picture. A row is
-named "transfer" if an adapter gets boxes of a source that is new to it.
+look" is the detector's time (for CLUE: its look at the picture), "seconds to reply" the chooser's;
+means over the dialogues, each counted as the first about its picture. A row is named "transfer" if
+an adapter gets boxes of a source that is new to it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """InViG's tasks whose result is a sentence: M-VQA (an answer) and M-VQG (the next question).
 
-Each sentence of the dialogues is predicted from what was said before it, scored against the true
+Each sentence of the dialogues is predicted from the turns before it, scored against the true
 one (`text_scores`), and the true one is ranked by mean log-probability a token among sentences from
 the dialogues about similar images (`retrieval_candidates`).
 
 A large data set stays on disk, and so do the sentences, the images' features and the results:
 a dialogue and its picture are read when their turn comes, and again for the ranking. In memory are
-30 bytes a sentence and the id of each image; at the end, for the text scores, what was said.
+30 bytes a sentence and the id of each image; at the end, for the text scores, the sentences.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Moment:
     """One sentence to predict.
 
     position: of its dialogue among the samples. box: the person's object, in fractions. context:
-    what was said before.
+    the turns before.
     """
 
     position: int

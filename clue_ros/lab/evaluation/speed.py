@@ -571,8 +571,8 @@ os.write(int(sys.argv[1]), str(used).encode())
 def time_to_first_line(command: Sequence[str]) -> tuple[float, float]:
     """Seconds to a command's first line of output, and its largest resident memory in MB.
 
-    Linux counts what the parent has, so a small process starts it. Python keeps bytecode, even
-    where PYTHONDONTWRITEBYTECODE is set: else each start compiles the package's sources anew.
+    Linux counts the parent's memory, so a small process starts it. Python keeps bytecode, even if
+    PYTHONDONTWRITEBYTECODE is set: else each start compiles the package's sources anew.
     """
     read, write = os.pipe()
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}

@@ -109,7 +109,7 @@ class Domain:
 
     @classmethod
     def of_rows(cls, path: Path, split: str) -> Domain:
-        """The photographs of a split of a file of rows; notes on stderr what was left out."""
+        """The photographs of a split of a file of rows; prints the rows left out on stderr."""
         rows = load_rows(path)
         note(rows.problems)
         images = [

@@ -1,4 +1,4 @@
-"""Held-out simulated scenes, whose boxes are known exactly.
+"""Measure on held-out simulated scenes, with exact boxes.
 
 A box is right ("accuracy") when its IoU with the target's box is at least 0.5; "center" counts the
 boxes whose centre lies in the target's box. The scenes are new to the model, and the requests are

@@ -1,6 +1,6 @@
 """Scores of generated sentences against one reference each: BLEU, METEOR, ROUGE-L, CIDEr-D.
 
-The code is pycocoevalcap's, which published figures of captions and of InViG come from. BLEU,
+The code is pycocoevalcap's, as for the published figures of captions and of InViG. BLEU,
 ROUGE-L and CIDEr-D are Python. METEOR 1.5 and the Penn Treebank tokenizer are Java programs. METEOR
 runs where there is a `java`; else nltk's METEOR of 2005 stands for it, with exact and stem matches
 and without WordNet's synonyms. `meteor_version` says which. Sentences are split by `tokenize`,

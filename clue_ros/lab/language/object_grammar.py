@@ -2,8 +2,8 @@
 
 It adds to the rich grammar synonyms and hypernyms ("the can" of a soup can), uses ("something to
 cut with"), materials, parts, requests typed without articles or in capitals, polite forms,
-corrections in the middle of a request, sizes where all are as big, and landmarks of which there are
-several. A request is clear only if one object of the scene matches it by any of its names.
+corrections in the middle of a request, sizes of equally big objects, and ambiguous landmarks. A
+request is clear only if one object of the scene matches it by any of its names.
 """
 
 from __future__ import annotations

@@ -94,7 +94,7 @@ Entries = list[tuple[str, Candidates]]
 class PublicTasks:
     """The sentences of a world.
 
-    nouns: kind -> its nouns, of which answers use the first. Where objects have names of their own
+    nouns: kind -> its nouns; answers use the first. Where objects have names of their own
     (`SceneObject.names`), each noun stands for itself. single: nouns that have no plural here
     (`ObjectGrammar.single`).
     """

@@ -7,7 +7,7 @@
 
     {np} a noun phrase   {n} a noun   {ns} a plural   {one} "the red one"   {pron} "it"
     {color}   {place} "on the shelf"   {person} "my sister"   {time} "yesterday"
-    {verb} {verbing} {verbed} what is done with an object, in three forms
+    {verb} {verbing} {verbed} an action on an object, in three forms
 
 The words of nouns and of their modifiers are marked, so that the same draws teach which words name
 things (`clue_ros.dialogue.nouns`). A noun is any name of `clue_ros.dialogue.object_names`, a
@@ -239,7 +239,7 @@ class English(Language):
 
 
 class French(Language):
-    """French. Nouns of slots.txt have their article, which tells their gender."""
+    """French. Nouns of slots.txt have their article for their gender."""
 
     name = "fr"
     pronouns = ("le", "la", "les", "ça")

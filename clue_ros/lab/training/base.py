@@ -250,7 +250,7 @@ def new_model(
 
     Its attention is transformers' "eager", which returns the weights. world: the tokenizer has its
     words. kinds: more kinds, of the user's own meshes. public: the tokenizer also has the words of
-    PaliGemma's public tasks. init: a base, whose tokenizer stays if it has all these words. stem:
+    PaliGemma's public tasks. init: a base; its tokenizer stays if it has all these words. stem:
     one of STEMS, for the vision tower. sizes: see `tiny_config`.
     """
     tokenizer = build_tokenizer([*vocabulary(world, public=public), *kinds, *map(plural, kinds)])

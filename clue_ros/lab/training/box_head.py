@@ -4,8 +4,8 @@
 
 Each step draws scenes as `clue data features` draws its versions (mirrored, zoomed, cropped, relit,
 developed), computes the model's frozen features, and trains the head on the objects' boxes.
-A cell learns from the object that covers it; one that none covers, but whose middle lies in a box,
-learns from the smallest such box with half the weight. The loss is 1 - GIoU (Rezatofighi and
+A cell learns from the object that covers it. An uncovered cell with its centre in a box learns from
+the smallest such box with half the weight. The loss is 1 - GIoU (Rezatofighi and
 others, 2019) with a smooth L1 of the sides in shares of the object; each object counts as the
 square root of its cells. The quality learns the IoU that its box has, the object logit the masks.
 """

@@ -443,7 +443,7 @@ class DetectorTrainer:
         return Parts({}, lambda _totals: [partial(losses, part) for part in parts])
 
     def groups(self, adapters: Adapters) -> list[Group]:
-        """Adapter and head, which has a rate of its own."""
+        """Adapter and head, each with its own rate."""
         groups = [Group([p for p in adapters.parameters(DETECTOR) if p.requires_grad])]
         if head := list(self.head.parameters()):
             groups.append(Group(head, lr_scale=self.options.head_lr / self.options.lr))

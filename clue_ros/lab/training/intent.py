@@ -182,7 +182,7 @@ def _logits(table: nn.EmbeddingBag, bias: Tensor, rows: Sequence[Rows]) -> Tenso
 
 
 def mean(parts: Sequence[Linear]) -> Linear:
-    """Average linear models, which averages their logits."""
+    """Average linear models, and so their logits."""
     weights = np.stack([p.weights * p.scales for p in parts]).mean(axis=0)
     return rounded(weights, np.stack([p.bias for p in parts]).mean(axis=0))
 

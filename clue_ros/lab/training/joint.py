@@ -81,7 +81,7 @@ class JointTrainer(IvgTrainer):
         self.head = CnnHead().to(self.decoder.device)
 
     def groups(self, adapter: Sequence[torch.nn.Parameter], options: IvgOptions) -> list[Group]:
-        """Adapter and head, which has a rate of its own."""
+        """Adapter and head, each with its own rate."""
         assert isinstance(options, JointOptions)
         head = Group(list(self.head.parameters()), lr_scale=options.head_lr / options.lr)
         return [*super().groups(adapter, options), head]

@@ -340,7 +340,7 @@ def _backward(
 def _gradients(
     parameters: Sequence[nn.Parameter], losses: PartLosses
 ) -> tuple[dict[str, float], tuple[Tensor | None, ...]]:
-    """A part's scalars and gradients, not left in the parameters, which other threads share."""
+    """Return a part's scalars and gradients; other threads share the parameters."""
     part = losses()
     gradients = torch.autograd.grad(part["loss"], parameters, allow_unused=True)
     return {name: float(value.detach()) for name, value in part.items()}, gradients
@@ -549,10 +549,10 @@ def prefetch(
 ) -> Iterator[Callable[[int], T]]:
     """Give `make` with batches prepared ahead of the step that needs them.
 
-    workers: how many threads, or for a GPU, which is done before threads that share the GIL have
-    drawn the next pictures, processes; 0 makes each batch when it is asked for. last: no step from
-    it on is made. `make` must depend on the step alone, leave the GPU alone, and be asked for one
-    step after another; its exceptions are raised where the step is asked for.
+    workers: number of threads, or of processes for a GPU, which outpaces threads under the GIL; 0
+    makes each batch on demand. last: no step from it on is made. `make` must depend on the step
+    alone, leave the GPU alone, and be asked for one step after another; its exceptions are raised
+    at that step.
     """
     if workers <= 0:
         yield make
@@ -583,7 +583,7 @@ def _made_by_threads(
 
 
 class _Steps(Dataset[tuple[T | None, Exception | None]]):
-    """The batch of each step, or the exception instead, which keeps its type and message."""
+    """The batch of each step, or its exception with type and message."""
 
     def __init__(self, make: Callable[[int], T]) -> None:
         self._make = make

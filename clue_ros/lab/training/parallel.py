@@ -19,7 +19,7 @@ from torch import nn
 from clue_ros.errors import ClueError
 
 PRECISIONS = ("auto", "float32", "bfloat16")
-TIMEOUT = timedelta(minutes=30)  # for a process that waits for the others, which may load data
+TIMEOUT = timedelta(minutes=30)  # for a process that waits while the others load data
 _LAUNCHER_PRECISIONS = {"no": "float32", "bf16": "bfloat16"}
 
 

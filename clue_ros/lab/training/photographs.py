@@ -90,8 +90,8 @@ class RandomPhotographs(Generic[ItemT]):
     def __call__(self, position: int) -> Sample:
         """The `position`-th photograph of the run with its queries.
 
-        Another one takes the place of one that cannot be read, which is named once, and of one
-        without queries. Raises ClueError when that fails again and again.
+        Another one replaces an unreadable one, which is named once, and one without queries. Raises
+        ClueError after too many failures.
         """
         rng = np.random.default_rng((self._seed, 17, position))
         place = self._shuffled(position)

@@ -1,10 +1,9 @@
 """Stage 1 of the base: the vision tower alone, on dense targets for every patch.
 
-Full-size SigLIP comes pretrained. A tower from scratch needs a teacher that says something about
-every patch: whether it is an object, of which kind and colour, and where the four sides of its box
-are. Sides are absolute positions, as distributions over 1024 bins through a table that becomes the
-embeddings of the `<locDDDD>` tokens: features trained on relative sides hold no absolute position,
-and no decoder can read a box out of them.
+Full-size SigLIP comes pretrained. A tower from scratch needs a target for every patch: object or
+not, kind, colour, and the four sides of its box. Sides are absolute positions, as distributions
+over 1024 bins through a table that becomes the embeddings of the `<locDDDD>` tokens: features
+trained on relative sides hold no absolute position, and no decoder can read a box out of them.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ def _notes(options: WrapperTrainingOptions) -> dict[str, Any]:
 
 
 def adapted_model(options: WrapperTrainingOptions, processes: Processes) -> LanguageModel:
-    """The base with a new adapter, which changes nothing until it is trained."""
+    """Return the base with a new adapter, without effect until trained."""
     from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 
     device = processes.device
