@@ -6,9 +6,9 @@
 
 Teaches the words of the labels, tries to teach the adapters on (`clue_ros.lab.adapt_trial`), fits
 how detector and decoder decide together, calibrates, and writes a report. Everything is measured by
-leaving one photograph out (half of them for adapters): its requests are answered by what the others
-taught. The calibration is made of these answers; adapters and fit are kept only where they get
-better. Started again with the same photographs, a run that was ended goes on.
+leaving one photograph out (half of them for adapters): the model learns from the others and answers
+its requests. The calibration uses these answers; adapters and fit are kept only if the answers
+improve. Run the same command again to resume.
 
 The folder has the model's adapters, which name their base, the taught words (folder words),
 calibration.json and report.md with pictures of the mistakes.
@@ -144,9 +144,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 class Journal:
-    """The replies of a run so far, so that one that was ended goes on.
+    """The replies of a run so far, to resume it.
 
-    Of another model or other photographs it is begun anew.
+    Another model or other photographs begin it anew.
     """
 
     def __init__(self, out: Path, clue: Clue, photographs: Sequence[Photograph]) -> None:
@@ -179,11 +179,11 @@ class Journal:
 
     @property
     def folder(self) -> Path:
-        """A folder for what is trained meanwhile, of these photographs alone."""
+        """The folder of adapters in training, for these photographs alone."""
         return self._path.with_name(f"{TRAINED}-{self._key[:12]}")
 
     def end(self) -> None:
-        """Remove it, and what was trained: the model is whole."""
+        """Remove the journal and the adapters in training: the model is whole."""
         self._path.unlink(missing_ok=True)
         for folder in self._path.parent.glob(f"{TRAINED}-*"):
             shutil.rmtree(folder)
@@ -191,7 +191,7 @@ class Journal:
 
 @dataclass(frozen=True)
 class Adapted:
-    """What came of it. text: the report. fusion: the fit that is kept; None: the model's own.
+    """The result. text: the report. fusion: the fit that is kept; None: the model's own.
 
     adapters: the folder of those that were taught on; None: the model's own.
     """
@@ -259,7 +259,7 @@ def tried(
     journal: Journal,
     problem: Callable[[str], None],
 ) -> Trial | None:
-    """The trial of adapters that the options ask for; None, and why, where there cannot be one."""
+    """Run the options' trial of adapters; None, with a problem, if it is impossible."""
     if options.adapters == NEVER:
         return None
     taught = {half_of(n) for n, p in enumerate(photographs) if any(r.boxes for r in p.requests)}
@@ -285,13 +285,13 @@ def tried(
 
 
 def use(clue: Clue, fusion: Fusion | None, shown: Iterable[Shown]) -> None:
-    """Let a model decide by a fit, and know these examples and no others."""
+    """Give a model a fit, and these examples alone."""
     clue.checkpoint.fusion = fusion
     clue.policy = clue.policy
     know(clue.memory, shown)
 
 
-# How detector and decoder decide together.
+# The joint decision of detector and decoder.
 
 
 def opinions(clue: Clue, photograph: Photograph) -> tuple[list[Any], list[float]]:
@@ -330,7 +330,7 @@ def _fit(clue: Clue, odds: Sequence[Any], labels: Sequence[float]) -> Fusion | N
 def fitted_policies(
     clue: Clue, photographs: Sequence[Photograph], own: Fusion
 ) -> list[Fusion | None]:
-    """For each photograph the fit to the others; the model's own for all where that is as right.
+    """Return each photograph's fit to the others; the model's own for all if it is as right.
 
     Right is a request that is clear and judged so, or ambiguous and judged so.
     """
@@ -363,7 +363,7 @@ def _right(fusion: Fusion, odds: Sequence[Any], labels: Sequence[float]) -> int:
     return count
 
 
-# What is written.
+# The files.
 
 
 def report(

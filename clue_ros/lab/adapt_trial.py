@@ -1,4 +1,4 @@
-"""Whether adapters that learn from photographs of a table help there (`clue adapt --adapters`).
+"""Test whether adapters trained on photographs of a table help there (`clue adapt --adapters`).
 
 Each half of the photographs teaches a copy of both adapters (`clue_ros.lab.training.adapt`), which
 replies about the other half. Adapters that all photographs taught are kept where these replies are
@@ -21,16 +21,16 @@ from clue_ros.lab.training.adapt import Recipe, train_adapters
 from clue_ros.model.backbone import DETECTOR, IVG
 
 HALVES = 2
-FORGOTTEN = 0.01  # by which what is measured on simulated scenes may fall
+FORGOTTEN = 0.01  # largest loss of a figure on simulated scenes
 
 AUTO, ALWAYS, NEVER = "auto", "always", "never"
 Ask = Callable[[str, int, Callable[[], list[PhotoReply]]], list[PhotoReply]]
-"""The replies of a part of the run about the n-th photograph, by a function unless known."""
+"""Returns a part's replies about the n-th photograph; calls the function if they are unknown."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of it. kept: the folder of the adapters; None: the model's own stay.
+    """The result. kept: the folder of the adapters; None: the model's own stay.
 
     halves: the folders of those that a half did not teach, in the order of the halves.
     """
@@ -41,7 +41,7 @@ class Trial:
 
 
 def half_of(n: int) -> int:
-    """Which half the n-th photograph belongs to."""
+    """Return the half of the n-th photograph."""
     return n % HALVES
 
 
@@ -62,10 +62,10 @@ def try_adapters(
     *,
     always: bool = False,
 ) -> Trial:
-    """Train and measure; goes on where it was ended. source: the model's folder.
+    """Train and measure; resume an interrupted run. source: the model's folder.
 
-    folder: of the adapters and the runs. always: keep them whatever is measured. Raises ClueError
-    and FileNotFoundError for simulated scenes that are not there.
+    folder: of the adapters and the runs. always: keep them regardless of the figures. Raises
+    ClueError and FileNotFoundError for missing simulated scenes.
     """
     halves = tuple(folder / f"half{half}" for half in range(HALVES))
     teach = partial(train_adapters, source, recipe=recipe)

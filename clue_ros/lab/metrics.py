@@ -82,7 +82,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 def rounded(value: float) -> float | None:
-    """Round to four digits, for JSON; None for NaN, which JSON does not have."""
+    """Round to four digits, for JSON; None for NaN, which JSON lacks."""
     return None if math.isnan(value) else round(value, 4)
 
 
@@ -115,7 +115,7 @@ def mask_iou(found: npt.NDArray[np.bool_], truth: npt.NDArray[np.bool_]) -> floa
 
 
 def center_near(box: Box, point: tuple[float, float], distance: float) -> bool:
-    """Whether the centre of the box is within ``distance`` px of ``point``."""
+    """Return whether the centre of the box is within ``distance`` px of ``point``."""
     return math.dist(box.center, point) <= distance
 
 
@@ -142,7 +142,7 @@ class Bin:
 
 @dataclass(frozen=True)
 class Calibration:
-    """How well probabilities are calibrated; 0 is perfect for all four errors.
+    """The calibration of probabilities; 0 is perfect for all four errors.
 
     ece: expected calibration error, sum over bins of n_b / n * |frequency - confidence|, in bins
     of equal width. adaptive_ece: the same in bins of (nearly) equal count. brier: mean squared

@@ -51,7 +51,7 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
             add_options(parser, hint)
         if not settings:
             continue
-        # What is not given is not in the namespace: `read_options` then takes the recipe's value or
+        # Missing options are not in the namespace: `read_options` then takes the recipe's value or
         # the default, wherever `--recipe` stands.
         settings["default"] = argparse.SUPPRESS
         default = declared.default
@@ -75,7 +75,7 @@ def add_options(parser: argparse.ArgumentParser, options: type) -> None:
 def add_recipe(parser: argparse.ArgumentParser, **recipes: Mapping[str, Any]) -> None:
     """Declare `--recipe`: each sets options of the parser; "paper" nothing, unless it is given.
 
-    An option that is given holds, before or after `--recipe`.
+    A given option overrides `--recipe`, before or after it.
     """
     recipes = {"paper": {}, **recipes}
     described = [f"{name}: {_words(values) or 'the defaults'}" for name, values in recipes.items()]
@@ -115,9 +115,9 @@ class _Recipe(argparse.Action):
 
 
 def read_options(options: type[T], args: argparse.Namespace) -> T:
-    """The dataclass from parsed arguments: what was given, else the recipe's, else the default.
+    """Build the dataclass from the given arguments, else the recipe's, else the defaults.
 
-    Raises ClueError for values that cannot work.
+    Raises ClueError for invalid values.
     """
     known = {**getattr(args, _RECIPE, {}), **vars(args)}
     values = {
@@ -157,7 +157,7 @@ def not_negative(text: str) -> float:
 
 
 def output_file(*suffixes: str) -> Callable[[str], Path]:
-    """Argparse type of a file to write; refuses other suffixes, and a folder that is not there."""
+    """Argparse type of a file to write; refuses other suffixes and missing folders."""
 
     def file_name(text: str) -> Path:
         path = Path(text)

@@ -1,4 +1,4 @@
-"""What the papers published, to print beside our figures: other models, on other data."""
+"""Published figures of the papers, to print beside ours: other models, on other data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a measurement shows: its progress, and its results as tables and as figures.
+"""Output of a measurement: its progress, and its results as tables and as figures.
 
 Tables are aligned text or Markdown, figures matplotlib's in one style.
 """

@@ -5,8 +5,8 @@
     clue reproduce invig --data DIR --model google/paligemma2-3b-mix-448 --ray auto --ray-workers 8
 
 Each step is a `clue` command, printed before it runs; finished ones are skipped when the same line
-is given again. Data that are not in DIR (docs/papers.md lists its folders) leave their steps out,
-aloud, with what would bring them. Results lie in OUT/results as JSON, with commit and model.
+is given again. Steps whose data are missing in DIR (docs/papers.md lists its folders) are left out
+with a message on how to get them. Results lie in OUT/results as JSON, with commit and model.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class ReproduceOptions(PlannedOptions):
 
 @dataclass(frozen=True)
 class Item:
-    """A step of a paper. needs: a file or folder that must be there; closes: what brings it."""
+    """A step of a paper. needs: a file or folder that must exist; closes: the way to get it."""
 
     step: Step
     needs: Path | None = None
@@ -73,7 +73,7 @@ class Item:
 
     @property
     def missing(self) -> str:
-        """Why the step is left out, or nothing."""
+        """The reason to leave the step out, or ""."""
         if self.needs is None or self.needs.exists():
             return ""
         return f"left out: {self.step.title}: there is no {self.needs} ({self.closes})"
@@ -124,7 +124,7 @@ def plan_text(paper: str, options: ReproduceOptions, steps: list[Step]) -> str:
 
 
 def workloads(paper: str, options: ReproduceOptions) -> dict[str, Workload]:
-    """What the trainings of a paper compute, all seeds of a variant together."""
+    """Return the workloads of a paper's trainings, all seeds of a variant together."""
     if paper == "wrapper":
         return {}
     works: dict[str, Workload] = {}
@@ -141,7 +141,7 @@ def workloads(paper: str, options: ReproduceOptions) -> dict[str, Workload]:
 
 
 def _made(name: str, title: str, words: Words) -> Item:
-    """A step that makes data which are not there; the next run finds them, and has no such step."""
+    """Return a step that makes missing data; a later run finds them and has no such step."""
     return Item(Step(name, title, (words,), after=(), every_time=True))
 
 
@@ -266,7 +266,7 @@ def _guessers(options: ReproduceOptions, out: Path) -> Iterator[Item]:
 
 
 def _invig(options: ReproduceOptions) -> tuple[Path | None, str, str]:
-    """What InViG needs to be there, its source, and what brings it."""
+    """Return the folder that InViG needs, its source, and the way to get it."""
     folder = options.data / "invig"
     needs = folder if options.invig is None else None
     return needs, options.invig or str(folder), "or --invig jxu124/invig"

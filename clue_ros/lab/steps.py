@@ -1,9 +1,9 @@
 """Steps of a long run: commands of `clue`, finished ones skipped.
 
 `clue train full` and `clue reproduce` are such runs. Each step can be run alone as it is printed.
-They run one after the other, or on a Ray cluster: there those that do not wait for one another run
-at the same time. Ray starts a worker again that has died, and its step goes on from the last saved
-state. Every machine of the cluster must see the folders of the run and the data at the same paths.
+They run one after the other, or on a Ray cluster, where independent steps run at the same time. Ray
+restarts a dead worker, and its step resumes from the last saved state. Every machine of the cluster
+must see the folders of the run and the data at the same paths.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _RETRIES = 2  # of a step whose worker died
 
 @dataclass(frozen=True)
 class Step:
-    """A step: `clue` commands, or a function for what is no command of its own.
+    """A step: `clue` commands, or a function without a command.
 
     words: of each command. saved: the file that takes what the command prints; None: the terminal.
     after: the steps that must be finished before it; None: all that stand before it.
@@ -57,7 +57,7 @@ class Step:
         return [shlex.join(["clue", *words]) for words in self.words]
 
     def run(self) -> None:
-        """Do it. Raises ClueError; a command has then said why on stderr."""
+        """Run the step. Raises ClueError; a failed command has printed its reason on stderr."""
         if self.work is not None:
             self.work()
         for words in self.words:
@@ -106,7 +106,7 @@ class Done:
         self._digests: dict[str, str] = read_json(path) if path.is_file() else {}
 
     def has(self, step: Step) -> bool:
-        """Whether this step is finished; asked of all steps, in their order."""
+        """Return whether this step is finished; call it for all steps, in their order."""
         if step.every_time:
             return False
         commands = re.sub(r" --accumulate \d+", "", " ".join(step.lines))  # another card's parts
@@ -140,8 +140,8 @@ def run_steps(steps: Iterable[Step], path: Path) -> None:
 def run_on_ray(steps: Sequence[Step], path: Path, cluster: RaySettings) -> None:
     """Run every step that is not finished by the file `path`, and note it there.
 
-    What the steps say is in the folder logs beside it. A step that fails leaves out those that come
-    after it; the others go on. Raises ClueError.
+    The folder logs beside it has the steps' output. A failed step leaves out those after it; the
+    others go on. Raises ClueError.
     """
     done = Done(path)
     left = [step for step in steps if not done.has(step)]
@@ -191,7 +191,7 @@ def _log(logs: Path, step: Step) -> Path:
 
 
 def _on_worker(step: Step, folder: Path, log: Path) -> str:
-    """Run a step in `folder`; why it failed, or nothing."""
+    """Run a step in `folder`; return the reason of its failure, or ""."""
     os.chdir(folder)
     with contextlib.ExitStack() as stack:
         said = stack.enter_context(log.open("a", buffering=1))

@@ -34,7 +34,7 @@ def load_episodes(folder: str | Path, *, unreviewed: bool = False) -> Invig:
 
     Args:
         folder: the folder that the robot's parameter `record` names.
-        unreviewed: take those too that ended in a box that nobody has checked.
+        unreviewed: include unreviewed dialogues that ended in a box.
 
     Raises:
         InvigError: no such folder, or no usable dialogue in it.
@@ -48,7 +48,7 @@ def load_episodes(folder: str | Path, *, unreviewed: bool = False) -> Invig:
 def episode_rows(folder: str | Path, *, unreviewed: bool = False) -> Iterator[Row | str]:
     """The rows of `load_episodes`, one episode in memory at a time; a string is a problem.
 
-    Raises InvigError: no such folder, or no dialogue in it that can be learned from.
+    Raises InvigError: no such folder, or no usable dialogue in it.
     """
     folder = Path(folder).expanduser()
     files = episode_files(folder) if folder.is_dir() else []
@@ -84,7 +84,7 @@ def episode_rows(folder: str | Path, *, unreviewed: bool = False) -> Iterator[Ro
 
 
 def _wanted(row: dict[str, Any], review: Review | None, unreviewed: bool) -> dict[str, Any] | str:
-    """The row to learn from, or in a word why there is none."""
+    """Return the row to learn from, or in a word the reason for none."""
     if review is not None and review.verdict == REJECTED:
         return REJECTED
     if review is None and robot_box(row) is None:

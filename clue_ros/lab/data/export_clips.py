@@ -3,7 +3,7 @@
 clue data clips --out data/clips --clips 40 --split test
 
 In each clip something is pushed, dropped or only filmed (`clue_ros.lab.simulator.clips`). Requests
-mean objects as the first frame shows them ("the left mug"), or by what happens ("the one that
+mean objects as the first frame shows them ("the left mug"), or by a motion ("the one that
 fell"). An ambiguous request has 2 candidates (simple), 3 (medium) or more (difficult); a clear one
 is "other". The layout is that of `clue_ros.lab.data.videos`; `max_count` is the number of objects.
 """
@@ -40,11 +40,11 @@ from clue_ros.lab.simulator.clips import HAND, PUSH, Clip, ClipWorld
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.model.prompts import detokenize
 
-WORLDS = (DEFAULT_WORLD, "rich-unseen")  # those whose objects fall
+WORLDS = (DEFAULT_WORLD, "rich-unseen")  # worlds whose objects can fall
 SEEDS = {"train": 0, "test": 1}
 SHOWN = 6  # frames that a row names and describes its object in
 QUALITY = 92  # of the JPEG files
-# What happens, in words. A `{}` is a noun or "one".
+# Motions in words. A `{}` is a noun or "one".
 MOVED = ("the {} that moved", "the {} that was moved", "the moving {}")
 STILL = ("the {} that did not move", "the {} that stayed where it was")
 PUSHED = ("the {} that was pushed", "the {} that got pushed away")
@@ -54,7 +54,7 @@ FELL = ("the {} that fell", "the {} that was dropped", "the {} that fell down")
 
 @dataclass(frozen=True)
 class Wanted:
-    """A request about a clip, the objects that it can mean, and whether it is by what happens."""
+    """A request about a clip, the objects that it can mean, and whether it refers to a motion."""
 
     text: str
     candidates: tuple[int, ...]
@@ -62,7 +62,7 @@ class Wanted:
 
 
 def motions(clip: Clip) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
-    """What happened: forms of words with one `{}`, and the objects that they hold for."""
+    """Return the motions: forms of words with one `{}`, and the objects that they hold for."""
     still = tuple(i for i in range(len(clip.objects)) if i not in clip.moved)
     found = [(MOVED, clip.moved), (STILL, still if clip.moved else ())]
     if len(clip.moved) == 1:  # of several, one was pushed and pushed the others
@@ -75,7 +75,7 @@ def motions(clip: Clip) -> list[tuple[tuple[str, ...], tuple[int, ...]]]:
 def requests_of(
     clip: Clip, grammar: RichGrammar, count: int, rng: np.random.Generator
 ) -> list[Wanted]:
-    """Up to `count` different requests: ambiguous ones, clear ones, and some by what happens."""
+    """Draw up to `count` different requests: ambiguous, clear, and some by a motion."""
     found: dict[str, Wanted] = {}
 
     def add(phrase: str, candidates: tuple[int, ...], motion: bool) -> None:
@@ -214,7 +214,7 @@ def run(args: argparse.Namespace) -> int:
             video = f"{options.world}-{options.seed}-{number:04d}"
             rows += write_clip(folder, video, clip, wanted, rng)
             counted[clip.event] += 1
-    except RuntimeError as error:  # no renderer; the message says what to install
+    except RuntimeError as error:  # no renderer; the message names the package to install
         raise ClueError(str(error)) from error
     finally:
         world.close()

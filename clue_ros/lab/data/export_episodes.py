@@ -2,8 +2,8 @@
 
 clue data episodes FOLDER --out DIR [--layout invig|detector]
 
-Writes DIR/episodes.json, or DIR/rows.jsonl, and the pictures in DIR/images. DIR/left_out.txt says
-which episodes give no row, and why (docs/episodes.md).
+Writes DIR/episodes.json, or DIR/rows.jsonl, and the pictures in DIR/images. DIR/left_out.txt lists
+the episodes without a row, with the reasons (docs/episodes.md).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
 def export_episodes(folder: Path, out: Path, layout: str) -> Export:
     """Write the reviewed episodes of a folder to `out`, and print how many.
 
-    The files are readable by their owner only. Raises ClueError where there is nothing to export.
+    Only the owner can read the files. Raises ClueError if there is nothing to export.
     """
     folder, out = folder.expanduser(), out.expanduser()
     files = episode_files(folder) if folder.is_dir() else []

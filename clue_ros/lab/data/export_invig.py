@@ -2,8 +2,8 @@
 
 clue data invig --world rich --split train --out data/rich-invig
 
-Reads the shards of `clue data tabletop` and draws dialogues in the world's grammar, each of which
-ends with one object. Writes OUT/SPLIT-SEED-NNNN.json (InViG's newer layout, one file a shard),
+Reads the shards of `clue data tabletop` and draws dialogues in the world's grammar; each ends with
+one object. Writes OUT/SPLIT-SEED-NNNN.json (InViG's newer layout, one file a shard),
 OUT/images/*.png, and for each picture a file of the same name in OUT/masks/: 8-bit PNG, 0 is
 background, k the object that a row's `mask.value` names. `load_invig(OUT)` and every trainer of
 InViG read it.
@@ -109,7 +109,7 @@ def write_dialogues(
 
 
 def full_size_masks(scene: Scene) -> npt.NDArray[np.uint8]:
-    """The scene's masks at its picture's size; coarse where the world keeps no finer ones."""
+    """Return the scene's masks at its picture's size; coarse if the world keeps no finer ones."""
     if scene.masks is not None:
         return scene.masks
     height, width = scene.image.shape[:2]

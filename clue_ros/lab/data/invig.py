@@ -1,4 +1,4 @@
-"""InViG: dialogues in which a robot finds out which object in a photograph a person means.
+"""InViG: dialogues that find the object in a photograph that a person means.
 
 The data set of the paper's question adapter (section III-A, Table III), published in three layouts
 (docs/invig.md): as `jxu124/invig` on the hub in an older and a newer one, and as JSON lines by its
@@ -11,7 +11,7 @@ authors. Games of GuessWhat?! are read too.
 
 `index_invig` reads the rows once, one after the other, and keeps their places; `load_invig` holds
 all samples and has checked their pictures. Nothing is dropped in silence: `Invig.problems` names
-each row that could not be used, and why.
+each unusable row and the reason.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _TOKEN_LIKE = re.compile(r"<(?=[^<>\s]+>)")
 
 @dataclass(frozen=True)
 class InvigSample:
-    """One dialogue about one object of a photograph, or about several of which any will do.
+    """A dialogue about one object of a photograph, or about several equally good ones.
 
     load: the photograph, uint8 RGB (H, W, 3); raises BadImageError. request: the person's first
     words. exchanges: (question of the robot, answer of the person), in order. box: the object,
@@ -102,7 +102,7 @@ class InvigSample:
         return tuple(Box(*box) for box in (self.box, *self.others))
 
     def iou(self, box: Box) -> float:
-        """The IoU of a box in fractions with the target that it fits best."""
+        """Return the highest IoU of a box in fractions with a target."""
         return max(box.iou(target) for target in self.targets)
 
     def dialogue(self) -> Dialogue:
@@ -151,7 +151,7 @@ def _no_usable_row(source: str | Path, problems: Sequence[str]) -> InvigError:
 
 
 def usable(samples: Sequence[InvigSample], problem: Callable[[str], None]) -> Iterator[InvigSample]:
-    """The samples one after the other; one whose picture or box is wrong goes to `problem`."""
+    """Yield the samples in order; report one with a wrong picture or box to `problem`."""
     return (sample for _, sample in numbered(samples, problem))
 
 
@@ -177,10 +177,10 @@ _Column = {name: place for place, name in enumerate(_COLUMNS)}
 
 
 class InvigIndex(Sequence[InvigSample]):
-    """The places of a source's dialogues: 88 bytes each; a sample is read when it is asked for.
+    """The places of a source's dialogues, 88 bytes each; samples are read on demand.
 
-    Texts have been checked. A sample's picture is found when the sample is read: `index[i]` raises
-    InvigError for one that is not there, or that its box does not fit. Reading is safe in threads.
+    Texts have been checked. `index[i]` finds the sample's picture, and raises InvigError for a
+    missing picture or an unfit box. Reading is safe in threads.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class InvigIndex(Sequence[InvigSample]):
             raise InvigError(f"{entry.id}: {error}") from None
 
     def _entry(self, position: int) -> tuple[Entry, Path | None, dict[int, Picture]]:
-        """The entry at a position, which of the row read last is at hand."""
+        """Return the entry at a position; the entries of the last row are cached."""
         row = dict(zip(_COLUMNS, self._rows[position].tolist(), strict=True))
         file, part = self._origins[row["origin"]]
         key = row["origin"], row["number"], row["start"]
@@ -276,7 +276,7 @@ class InvigIndex(Sequence[InvigSample]):
         return self._rows[:, _Column["unanswered"]] > 0
 
     def spoken_at(self, position: int) -> Spoken:
-        """The texts of a sample, without a look for its picture."""
+        """Return the texts of a sample without its picture."""
         return self._spoken(self._entry(position)[0])
 
     def _spoken(self, entry: Entry) -> Spoken:
@@ -298,7 +298,7 @@ class InvigIndex(Sequence[InvigSample]):
 
 
 def _ignore(problem: str) -> None:
-    """The problems of a row have been named when it was read first."""
+    """Ignore a row's problem: its first reading has named it."""
 
 
 def index_invig(
@@ -315,7 +315,7 @@ def index_invig(
             such as "jxu124/invig".
         split: train, validation or test; None for all. Files that name no split are in any.
         language: "en", or "cn" for the Chinese original.
-        games: how the games of GuessWhat?! to read ended.
+        games: the ends of GuessWhat?! games to read.
 
     Raises:
         InvigError: nothing there, not readable, or no usable row; with the reason.
@@ -366,8 +366,8 @@ def read_entries(
 ) -> Iterator[tuple[Row, int, Entry, Spoken]]:
     """The dialogues of rows with their texts, one row in memory at a time, without pictures.
 
-    Yields the row, the dialogue's number in it, the dialogue, and what was said. Boxes are checked
-    where the row says the picture's size. source: for messages. Raises InvigError.
+    Yields the row, the dialogue's number in it, the dialogue, and its texts. Boxes are checked if
+    the row has the picture's size. source: for messages. Raises InvigError.
     """
     if language not in DIALOG_FIELDS:
         raise InvigError(f"unknown language {language!r}: use {' or '.join(DIALOG_FIELDS)}")
@@ -446,7 +446,7 @@ def reveal_pairs(sample: InvigSample) -> tuple[tuple[str, str], ...]:
 
 
 def without_tokens(text: str) -> str:
-    """Text for a suffix, where what looks like a token is taken apart.
+    """Return text for a suffix, with every look-alike of a token taken apart.
 
     >>> without_tokens("the <loc0001> one")
     'the < loc0001> one'
@@ -487,7 +487,7 @@ def write_invig(
 
 
 def _ref(sample: InvigSample) -> dict[str, object]:
-    """A dialogue as the authors' files have it: the robot first, no words before the request."""
+    """Return a dialogue as in the authors' files: the robot first, no words before the request."""
     dialog = [["", sample.request], *map(list, sample.exchanges)]
     boxes = (sample.box, *sample.others)
     return {

@@ -1,6 +1,6 @@
 """The layouts of InViG and of GuessWhat?!: each row as one entry per dialogue, and its checks.
 
-What a layout says of its boxes (pixels or fractions) is believed, and checked against each image
+The layout decides the units of boxes (pixels or fractions); they are checked against each image
 (docs/invig.md).
 """
 
@@ -18,11 +18,11 @@ from clue_ros.lab.data.invig_sources import BadRow, Picture, Row, Size
 Exchanges = tuple[tuple[str, str], ...]
 DIALOG_FIELDS = {"en": "dialog", "cn": "dialog_cn"}
 GUESSWHAT_REQUEST = "guess the object that i have in mind"
-"""The request of every dialogue of GuessWhat?!, whose games begin with a question."""
+"""The request of every dialogue of GuessWhat?!: its games begin with a question."""
 STATUSES = ("success", "failure", "incomplete")
-"""How a game of GuessWhat?! can end."""
+"""The ends of a game of GuessWhat?!."""
 _PICTURE_FIELDS = ("image", "image_path", "file_name", "filename")
-_OUTSIDE = 0.02  # share of the image's side by which an annotator's box may reach beyond it
+_OUTSIDE = 0.02  # largest overhang of an annotator's box, as a share of the image's side
 _SAME_SHAPE = 0.02  # widths to heights that agree this well are one picture in two sizes
 _MAX_SIDE = 1 << 24
 
@@ -51,9 +51,9 @@ class Entry:
 
 
 class LayoutReader:
-    """Tells the layouts apart. Rows that cannot be read go to `problem`, one line each.
+    """Detects a row's layout. Unreadable rows go to `problem`, one line each.
 
-    games: how the games of GuessWhat?! to read ended; the others are counted in `left_out`.
+    games: the ends of GuessWhat?! games to read; the others are counted in `left_out`.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ def _game(row: Mapping[str, Any], where: str) -> Entry:
 
 
 def _corners(bbox: Any) -> Any:
-    """x_min, y_min, x_max, y_max of x, y, width, height; anything else as it is."""
+    """Convert x, y, width, height to x_min, y_min, x_max, y_max; return other values unchanged."""
     if not isinstance(bbox, list) or len(bbox) != 4:
         return bbox
     if any(isinstance(v, bool) or not isinstance(v, (int, float)) for v in bbox):

@@ -49,20 +49,20 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 class InvigError(ClueError):
-    """There is no such data, or it cannot be used as a whole; the message says which and why."""
+    """The data are missing or unusable as a whole; the message has the reason."""
 
     code = "BAD_DATA"
 
 
 class BadRow(Exception):
-    """Why a row cannot be used."""
+    """The reason why a row is unusable."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row as it was found.
+    """A raw row.
 
-    file: where it comes from. part: its file, and the split within it, for messages. number: from
+    file: its source. part: its file, and the split within it, for messages. number: from
     0; in JSON lines the line's, from 1. start, length: its place for `RowFile.read`.
     """
 
@@ -80,7 +80,7 @@ class Row:
 
     @property
     def folder(self) -> Path | None:
-        """Where the pictures are."""
+        """The folder of the pictures."""
         return self.file.folder
 
 
@@ -94,7 +94,7 @@ class RowFile(ABC):
 
     @abstractmethod
     def rows(self) -> Iterator[Row | str]:
-        """All rows; a line that is no row is yielded as a problem. Raises InvigError."""
+        """Yield all rows, and a problem for each other line. Raises InvigError."""
 
     @abstractmethod
     def read(self, number: int, start: int, length: int) -> Any:
@@ -103,7 +103,7 @@ class RowFile(ABC):
 
 @dataclass(frozen=True)
 class RowInMemory(RowFile):
-    """One row that was read already. part: where it comes from, for messages."""
+    """A row that was read already. part: its source, for messages."""
 
     values: Any
     folder: Path | None
@@ -140,7 +140,7 @@ def read_rows(source: str | Path, split: str | None) -> Iterator[Row | str]:
 
 
 def row_files(source: str | Path, split: str | None) -> Iterator[RowFile]:
-    """The files and tables of a source, or those of one split. Raises InvigError."""
+    """Return the files and tables of a source, or of one split. Raises InvigError."""
     wanted = None if split is None else split_name(split)
     path = Path(source)
     if not path.exists():
@@ -185,7 +185,7 @@ def _split_of(path: Path, root: Path) -> str | None:
 def _chosen_files(
     files: list[Path], root: Path, wanted: str | None, source: str
 ) -> Iterator[RowFile]:
-    """The wanted split's files, and those that name no split."""
+    """Return the wanted split's files, and files without a split in their names."""
     splits = {path: _split_of(path, root) for path in files}
     chosen = [path for path in files if wanted is None or splits[path] in (wanted, None)]
     if not chosen:
@@ -431,7 +431,7 @@ def _value(held: Any) -> Any:
 
 
 def _decode_held(held: Any) -> npt.NDArray[np.uint8]:
-    """Read again, so that no more than one picture at a time is in memory."""
+    """Decode the picture at each call, so that only one at a time is in memory."""
     return decode_image(_value(held), _UNNAMED)
 
 

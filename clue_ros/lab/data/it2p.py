@@ -9,8 +9,8 @@ One of the data sets that the paper trains and tests on, in the layout its autho
     ROOT/data/question_certain/0000.npz     {command: ["this"]}
     ROOT/data/test_simulator/0000.txt       dialogues: "x,y,command,colour,position words"
 
-Nothing is dropped in silence: a row that cannot be read becomes a :class:`Problem` with its file
-and line, and so does a command that the data set calls both clear and ambiguous (both are kept).
+Nothing is dropped in silence: an unreadable row becomes a :class:`Problem` with its file and line,
+and so does a command that the data set calls both clear and ambiguous (both are kept).
 Points are (x, y) in pixels of the photograph, x to the right, y down. The data set has no boxes:
 `it2p_boxes` estimates them.
 """
@@ -53,7 +53,7 @@ class It2pError(ClueError):
 
 @dataclass(frozen=True)
 class Problem:
-    """A row or file that is not as the layout says. line: from 1; 0 is the whole file."""
+    """A row or file that breaks the layout. line: from 1; 0 is the whole file."""
 
     file: str
     line: int
@@ -112,7 +112,7 @@ class InteractiveCommand:
 
 @dataclass(frozen=True)
 class It2pImage:
-    """One photograph with everything the data set says about it."""
+    """One photograph with all its data."""
 
     id: str
     path: Path
@@ -321,7 +321,7 @@ _MAX_BYTES = 1 << 20  # the real files hold a few hundred bytes
 
 
 class _Array:
-    """Stands in for NumPy's array and dtype, which are never made; keeps an array's state."""
+    """Replaces NumPy's array and dtype; keeps an array's state."""
 
     def __init__(self, *args: object) -> None:
         self.items: object = None
@@ -414,7 +414,7 @@ _COLOR_CLAUSE = re.compile(r"\bwhich (?:color|colour) is (\w+)")
 def _blocks(
     commands: Iterable[ClearCommand], simulator: Iterable[_SimulatorRow]
 ) -> tuple[Block, ...]:
-    """Merge near points into blocks, with the colour where the commands that name one agree."""
+    """Merge near points into blocks; a block has a colour if its commands agree on it."""
     named = [(command.point, head_color(command.text)) for command in commands]
     named += [(row.point, row.color) for row in simulator]
     groups: list[list[tuple[Point, str | None]]] = []
@@ -432,7 +432,7 @@ def _blocks(
 
 
 def head_color(text: str) -> str | None:
-    """The colour of the block that a command asks for, not of one it is compared with.
+    """Return the colour of the block that a command asks for, not of a landmark.
 
     >>> head_color("pick up the blue block between the red block and the green block")
     'blue'
@@ -456,7 +456,7 @@ def nearest(blocks: tuple[Block, ...], point: Point) -> Block:
 
 
 def _place_score(text: str, block: Block, blocks: tuple[Block, ...]) -> float:
-    """How well a block's place fits the place words of a command, in px; larger is better."""
+    """Score a block's place against the place words of a command, in px; larger is better."""
     words = [part for word in text.split() for part in _COMPOUND.get(word, (word,))]
     x, y = block.point
     score = sum(_AXES[w][0] * x + _AXES[w][1] * y for w in words if w in _AXES)
@@ -469,7 +469,7 @@ def _place_score(text: str, block: Block, blocks: tuple[Block, ...]) -> float:
 def candidate_points(
     text: str, words: Iterable[str], blocks: tuple[Block, ...]
 ) -> tuple[Point, ...]:
-    """The blocks an ambiguous command could mean, inferred from the words that would settle it.
+    """Infer the blocks that an ambiguous command could mean from the words that would settle it.
 
     Colours among the words select blocks of those colours; where a colour has several blocks, those
     whose place fits the command as well as the other selected ones. Position words alone leave the

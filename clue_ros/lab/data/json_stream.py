@@ -1,11 +1,10 @@
 """JSON files of any size, row by row, with the place of each row so that it can be read again.
 
-`JsonSpool` keeps values that a command makes on disk.
+`JsonSpool` keeps a command's values on disk.
 
 A file is a list of rows, or an object with a list of rows for each split. One chunk and one row are
-in memory at a time. A row's place is its offset and length in bytes, which `read_at` takes; that is
-why this is `json.JSONDecoder.raw_decode` over chunks and not a streaming parser of a package, which
-gives no offsets.
+in memory at a time. A row's place is its offset and length in bytes, for `read_at`. Streaming
+parsers give no offsets, so this runs `json.JSONDecoder.raw_decode` over chunks.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def stream_rows(file: BinaryIO) -> Iterator[JsonRow]:
 
 
 class NoRows(ValueError):
-    """The file, or the part of it with this key, is no list of rows."""
+    """The file, or its part with this key, is no list of rows."""
 
 
 def _lists(text: _Text) -> Iterator[JsonRow]:
@@ -96,7 +95,7 @@ def _list(text: _Text, part: str) -> Iterator[JsonRow]:
 
 
 class JsonSpool:
-    """JSON values in a nameless temporary file; in memory are their places, 8 bytes each.
+    """JSON values in a nameless temporary file, with 8 bytes each in memory for their places.
 
     Not safe in threads.
     """

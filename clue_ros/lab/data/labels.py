@@ -1,7 +1,7 @@
 """Labels of photographs: a box and a name for each object, and the requests that follow from them.
 
 A folder's photos.json keeps the objects of each photograph beside its requests (docs/risk.md), so
-that labelling can go on another day. Requests are made anew whenever labels change: a name of one
+labelling can be resumed. Requests are made anew whenever labels change: a name of one
 object is clear, of several ambiguous, and of none in this photograph absent.
 """
 
@@ -28,7 +28,7 @@ from clue_ros.lab.data.photographs import (
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff")
 REQUESTS = ("the {}", "give me the {}", "pick up the {}", "take the {} please")
-"""How an object is asked for, in turn; a robot hears all of them."""
+"""Forms of requests for an object, used in turn, so that the robot gets all of them."""
 ROWS = "rows.jsonl"  # beside photos.json, with `pairs`
 ABSENT = 2  # requests about a photograph for things that only others show
 
@@ -37,9 +37,9 @@ def requests_about(photographs: Sequence[Sequence[LabelledObject]]) -> list[list
     """The requests about each photograph's labelled objects, as photos.json has them.
 
     A name means every object of that name, and those whose name ends in it: "mug" a "red mug" too.
-    The last word that several names share is asked for as well. Absent are names of the other
-    photographs that mean nothing here, and whose last words name nothing here: where there is a
-    "mug", a "red mug" may be it.
+    The last word that several names share is a request too. Absent requests use names of other
+    photographs, if neither the name nor its last word names anything here: a "mug" may be the
+    "red mug".
     """
     phrases = [_phrases(objects) for objects in photographs]
     known = sorted({phrase for found in phrases for phrase in found})
@@ -106,11 +106,11 @@ def pair_about(turn: int, objects: Sequence[LabelledObject]) -> list[dict[str, A
 class LabelFolder:
     """The pictures of a folder and their labels. Thread-safe.
 
-    names: of the picture files, in order. problems: of each file that cannot be labelled, why.
+    names: of the picture files, in order. problems: the reason for each unusable file.
     pairs: write rows.jsonl too, with an ambiguous and a clear sentence about each photograph.
 
-    Raises PhotographsError (on construction): no such folder, no picture in it, or a photos.json
-    that cannot be read, which is not overwritten.
+    Raises PhotographsError (on construction): no such folder, no picture in it, or an unreadable
+    photos.json, which stays.
     """
 
     def __init__(self, folder: Path, *, pairs: bool = False) -> None:
@@ -150,7 +150,7 @@ class LabelFolder:
         return labelled_objects(name, rows, self.size(name))
 
     def note(self, name: str) -> str:
-        """What a person should know before labelling a picture; mostly nothing."""
+        """Return a hint for the person who labels a picture; mostly ""."""
         row = self._rows.get(name, {})
         if row.get("requests") and not row.get("objects"):
             return f"It has {len(row['requests'])} requests written by hand: labels replace them."

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=output_file(".safetensors"),
         default=Path(MASK_DECODER),
         metavar="FILE.safetensors",
-        help=f"file to write; default: {MASK_DECODER}, the name that a model folder's has",
+        help=f"file to write; default: {MASK_DECODER}, its name in a model folder",
     )
 
 

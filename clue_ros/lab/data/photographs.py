@@ -71,7 +71,7 @@ def load_photographs(folder: Path) -> list[Photograph]:
 
 
 def read_index(folder: Path) -> list[Any]:
-    """The rows of a folder's photos.json, which are not checked. Raises PhotographsError."""
+    """Return the unchecked rows of a folder's photos.json. Raises PhotographsError."""
     index = folder / INDEX
     if not index.is_file():
         raise PhotographsError(f"{folder} has no {INDEX}: see docs/photographs.md for its layout")
@@ -187,8 +187,8 @@ def load_requests(folder: Path, problem: Callable[[str], None]) -> list[Photogra
     """Labelled requests of a folder: of photos.json, or of the episodes that a person reviewed.
 
     The request of an episode is the first one, a clear one: it meant the box that the dialogue
-    ended in, or the corrected one. problem: called with what is left out, and why. Raises
-    PhotographsError.
+    ended in, or the corrected one. problem: called with the reason for each that is
+    left out. Raises PhotographsError.
     """
     files = episode_files(folder) if folder.is_dir() and not (folder / INDEX).is_file() else []
     if not files:

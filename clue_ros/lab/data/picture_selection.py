@@ -14,8 +14,8 @@ p(c | positive) = (k + 1) / (n + 2) where k of n positive images have the class.
 probability above --probability are kept, the surest first.
 
 OUT is a CSV of image ids, ambiguity and probability, or with the suffix .txt image ids alone. The
-number of rejected images for each reason is printed. One image is in memory at a time, and of those
-kept the id, the ambiguity and the probability.
+command prints the number of rejected images for each reason. One image is in memory at a time, and
+id, ambiguity and probability of those kept.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class SelectionOptions:
     probability: float = option(0.5, "smallest probability of the Bayesian filter", type=float)
 
     def __post_init__(self) -> None:
-        """Raises ClueError for options that do not fit together."""
+        """Raises ClueError for contradicting options."""
         if (self.positive is None) != (self.negative is None):
             raise ClueError("give --positive and --negative, or neither")
         if self.images is None and (self.min_bytes or self.upright):
@@ -190,7 +190,7 @@ def ambiguity(boxes: Iterable[OpenImagesBox]) -> int:
 def rejection(
     picture: OpenImagesPicture, options: SelectionOptions, bayes: BayesianFilter | None = None
 ) -> str | None:
-    """Why an image is left out, the first reason that holds; None if it is kept."""
+    """Return the first reason to leave an image out; None if it is kept."""
     if any(box.label in options.exclude for box in picture.boxes):
         return "excluded class"
     if options.images is not None:
@@ -221,7 +221,7 @@ def _classes(picture: OpenImagesPicture, options: SelectionOptions) -> set[str]:
 
 
 def select_pictures(options: SelectionOptions) -> tuple[list[tuple[str, int, float]], Counter[str]]:
-    """Id, ambiguity and probability (NaN without the filter) of the kept images; the rejections.
+    """Return id, ambiguity and probability (NaN: no filter) of kept images, and the rejections.
 
     Sorted by probability, else by ambiguity, the highest first. Raises ClueError.
     """

@@ -41,7 +41,7 @@ class ReferringPicture:
 
 @dataclass(frozen=True)
 class ReferringItem:
-    """What was said about a picture, and what it means.
+    """A dialogue about a picture, and the boxes that it means.
 
     turns: of the dialogue, the request first. meant: boxes in fractions 0..1 of the picture's width
     and height: one if the dialogue is clear, several if it is ambiguous, none if there is no such
@@ -144,7 +144,7 @@ def _nearest(boxes: Sequence[Box], point: tuple[float, float], size: tuple[int, 
 
 
 def invig_items(source: str | Path, split: str | None) -> ReferringData:
-    """InViG's dialogues; the annotated box is what the whole dialogue means."""
+    """InViG's dialogues; the whole dialogue means the annotated box."""
     return _from_invig(load_invig(source, split=split))
 
 

@@ -1,7 +1,7 @@
 """RefCOCO, RefCOCO+, RefCOCOg, Talk2Car and HC-RefLoCo in their published layouts.
 
-RefCOCO's expressions are a pickle, refs(unc).p; it is read without running anything of it: any
-name that it asks for is refused. Rows that cannot be used are left out, each with its reason.
+RefCOCO's expressions are a pickle, refs(unc).p. The reader runs none of it: it refuses every name.
+Unusable rows are left out, each with its reason.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _add(
     box: Any,
     size: tuple[Any, Any] | None,
 ) -> None:
-    """Add an item, or the reason why not. box: [x, y, width, height] in pixels."""
+    """Add an item, or a problem. box: [x, y, width, height] in pixels."""
     try:
         path = _inside(images, file)
         width, height = size or image_size(path, path.name)

@@ -40,7 +40,7 @@ EVALUATION_SEED = 1_000_000  # of dialogues and detector errors outside of train
 
 @dataclass(frozen=True, kw_only=True)
 class ReferringOptions:
-    """Which data sets are read, and who lists candidates in their pictures."""
+    """Options: the data sets, and the sources of candidates in their pictures."""
 
     simulated: Path | None = option(
         None, "folder of simulated scenes (clue data tabletop)", metavar="DIR"
@@ -105,8 +105,8 @@ class ReferringOptions:
     ) -> Wrapper:
         """A wrapper whose sources list the candidates in the pictures of a data set.
 
-        opened: detectors by their lines, which are used again with what they have found; detectors
-        that are opened here are added.
+        opened: detectors by their lines, reused with their caches; detectors opened here are
+        added.
         """
         lines = self.candidates or CANDIDATES
         known = {} if opened is None else opened

@@ -1,8 +1,8 @@
 """Labelled sentences about photographs from anywhere: rows of a JSON Lines or CSV file.
 
 A row is a picture, a sentence, and whether the sentence is ambiguous there; boxes and a split are
-optional (docs/rows.md). Rows that cannot be used are named with file, line and reason, and left
-out: a wrong label would count as the model's mistake.
+optional (docs/rows.md). Unusable rows are named with file, line and reason, and left out: a wrong
+label would count as the model's mistake.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RowsImage:
 
 @dataclass(frozen=True)
 class Rows:
-    """The pictures of a file in its order, and what was left out: one line a row."""
+    """The pictures of a file in its order, and a line for each row that was left out."""
 
     images: tuple[RowsImage, ...]
     problems: tuple[str, ...]
@@ -132,7 +132,7 @@ def _json_rows(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def checked_json_rows(path: Path, check: Callable[[Any], T]) -> Iterator[T]:
-    """What `check` makes of each line of a file of JSON lines.
+    """Yield the result of `check` for each line of a file of JSON lines.
 
     Raises RowsError naming file and line where it is no JSON, or `check` raises ValueError,
     KeyError, TypeError or AttributeError.
@@ -172,7 +172,7 @@ class _Reader:
         self._contradictory: set[tuple[str, str]] = set()
 
     def add(self, where: str, row: Any) -> None:
-        """Keep a row, or say why not."""
+        """Keep a row, or report the reason why not."""
         try:
             self._add(where, row)
         except ClueError as error:

@@ -32,7 +32,7 @@ def named_objects(photograph: Photograph) -> tuple[LabelledObject, ...]:
 def examples_of(
     clue: Clue, photographs: Sequence[Photograph], problem: Callable[[str], None]
 ) -> tuple[Shown, ...]:
-    """An example of each labelled object; `problem` is told what cannot be taught, and why."""
+    """Return an example of each labelled object; call `problem` for each that cannot be taught."""
     found: list[Shown] = []
     trial = WordMemory(None, clue.memory.tower)
     for n, photograph in enumerate(photographs):

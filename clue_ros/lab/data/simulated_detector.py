@@ -1,8 +1,8 @@
-"""Boxes as a detector would give them, from the ground truth of a scene, with its kinds of error.
+"""A simulated detector: boxes from the ground truth of a scene, with a detector's errors.
 
-A stand-in for a real detector in simulated scenes and IT2P photographs: it misses objects (more of
-those that are hidden), its boxes are off, some labels are wrong, some things are found twice and
-some boxes show nothing. Labels name kinds and no colours, as those of detectors do.
+It replaces a real detector in simulated scenes and IT2P photographs: it misses objects (hidden ones
+more often), shifts boxes, gives wrong labels, finds some things twice and adds boxes that show
+nothing. Labels name kinds and no colours, as a detector's do.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from clue_ros.lab.simulator.scene import Scene, SceneObject
 
 @dataclass(frozen=True)
 class DetectorErrors:
-    """How wrong the detector is.
+    """The rates of the detector's errors.
 
     missed: share of objects in full view that it misses; a hidden part adds as much again. shift:
     standard deviation of each side, as a fraction of the box's width or height. mislabelled: share
@@ -110,7 +110,7 @@ class SceneSource:
         self._scenes = {image_digest(scene.image): scene for scene in scenes}
 
     def find(self, image: npt.NDArray[np.uint8], nouns: Sequence[str]) -> Sequence[Candidate]:
-        """The candidates of the scene whose picture this is. Raises ClueError for another one."""
+        """Return the candidates of the picture's scene. Raises ClueError for unknown pictures."""
         scene = self._scenes.get(image_digest(image))
         if scene is None:
             raise ClueError("the simulated detector knows no objects of this picture")

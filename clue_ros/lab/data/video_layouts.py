@@ -107,7 +107,7 @@ class MaskFile:
         return name in self._places
 
     def mask(self, name: str, number: int) -> Mask | None:
-        """An object's mask in a frame; None where it is not seen. Raises VideosError."""
+        """Return an object's mask in a frame; None if it is not visible. Raises VideosError."""
         places = self._places[name]
         if 2 * number >= len(places):
             raise VideosError(f"annotation {name} has no frame {number}")
@@ -200,7 +200,7 @@ def _palette(masks: Path, frames: Sequence[Path], number: int, frame: int) -> Ma
 
 
 def _expressions(path: Path) -> Iterator[tuple[str, Mapping[str, Any], str, Mapping[str, Any]]]:
-    """Of a meta_expressions.json: video, what is said of it, expression's name, expression."""
+    """Yield a meta_expressions.json's rows: video, its entry, expression's name, expression."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         videos = content["videos"].items()

@@ -1,4 +1,4 @@
-"""Videos, requests about them and the masks of what they mean; IC-Seg's layout.
+"""Videos with requests and the masks of the requested objects, in IC-Seg's layout.
 
 The layout of IC-Seg's published files (its names; the types are our reading of them):
 
@@ -52,7 +52,7 @@ class VideosError(ClueError):
 
 @dataclass(frozen=True)
 class Known:
-    """What a simulator knows about a video. target, candidates: indices of objects."""
+    """A simulator's facts about a video. target, candidates: indices of objects."""
 
     objects: tuple[SceneObject, ...]
     target: int
@@ -61,7 +61,7 @@ class Known:
 
 @dataclass(frozen=True)
 class VideoRequest:
-    """A request about a video, and what it means.
+    """A request about a video, and the masks of the objects that it means.
 
     name: unique in its data set. target: the same for all requests that mean the same of a video.
     frames: of the video, in order. truth: the mask of a frame by its number, bool (H, W); it
@@ -184,7 +184,7 @@ def frames_of(images: Path, video: str, names: list[str] | None = None) -> tuple
 
 
 def inside(folder: Path, name: str) -> Path:
-    """A folder below another one; ValueError for one that is elsewhere or is not there."""
+    """Return a folder below another one. Raises ValueError for any other, or a missing one."""
     path = (folder / name).resolve()
     if not path.is_relative_to(folder.resolve()) or not path.is_dir():
         raise ValueError(f"there is no folder {name!r:.80} in {folder}")
@@ -199,7 +199,7 @@ def _read_mask(path: Path) -> Mask:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """A description; a text alone is its "description". {} where there is none."""
+    """Read a description; a text alone is its "description". {} without one."""
     if not path.is_file():
         return {}
     try:

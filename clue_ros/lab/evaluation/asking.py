@@ -1,7 +1,7 @@
-"""Dialogues of adapter B alone, as `clue train grpo` holds them: its likeliest words, one view.
+"""Measure dialogues of adapter B alone, as in `clue train grpo`: its likeliest words, one view.
 
-`clue eval tabletop` measures the robot, which replaces a question that does not help and looks
-again at boxes in doubt. Here adapter B alone decides, asks and points; all dialogues of a batch are
+`clue eval tabletop` measures the robot, which replaces useless questions and looks again at
+doubtful boxes. Here adapter B alone decides, asks and points; all dialogues of a batch are
 held together, on the torch backbone. Measure an adapter before and after with the same options:
 
     clue eval asking --world rich-unseen --json
@@ -41,7 +41,7 @@ from clue_ros.model.decoding import Mode
 from clue_ros.model.load_options import TORCH, LoadOptions
 from clue_ros.model.torch_backbone import TorchBackbone
 
-BATCH = 8  # scenes whose dialogues are held together
+BATCH = 8  # scenes whose dialogues run together
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -166,7 +166,7 @@ COLOR_MAP = "inferno"  # even steps of lightness: readable for all colour vision
 
 @dataclass(frozen=True)
 class Panel:
-    """One panel of the figure. attention: (g, g) in 0..1, drawn over the image, or None."""
+    """A panel of the figure. attention: (g, g) in 0..1, drawn over the image, or None."""
 
     image: ImageArray
     attention: Map | None
@@ -176,7 +176,7 @@ class Panel:
 
 
 def draw_grid(path: Path, rows: Sequence[Sequence[Panel]]) -> None:
-    """Draw the panels with one colour scale. Raises ClueError where that cannot be written."""
+    """Draw the panels with one colour scale. Raises ClueError if the file cannot be written."""
     columns = max(len(row) for row in rows)
     heights = [PANEL * row[0].image.shape[0] / row[0].image.shape[1] + WORDS for row in rows]
     figure = new_figure(PANEL * columns + SCALE, sum(heights))

@@ -7,8 +7,8 @@ newest question and its answer), and its belief after the last turn:
 
 p is adapter B's distribution over the proposals: the softmax of the log-probabilities of their
 location tokens (`box_scores`). The belief before the first turn is uniform. The paper trains a
-model of its own for this; here its two numbers are fitted on other dialogues, by the likelihood of
-their targets after the last turn, and everything else is adapter B's.
+separate model; here adapter B does the work, and the two numbers are fitted on other dialogues by
+the likelihood of their targets after the last turn.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _SPREAD = np.geomspace(0.02, 4, 40)  # values of both numbers that are tried
 
 @dataclass(frozen=True)
 class Belief:
-    """memory: weight of the belief before. evidence: weight of what a turn says."""
+    """memory: weight of the belief before. evidence: weight of a turn's evidence."""
 
     memory: float = 1.0
     evidence: float = 1.0
@@ -68,10 +68,10 @@ def evidence_of(scores: Sequence[npt.NDArray[Any]]) -> Evidence:
 
 
 def fit_belief(told: Iterable[tuple[Evidence, npt.NDArray[np.bool_]]]) -> Belief:
-    """The belief under which targets are likeliest after the last turn.
+    """Fit the belief that makes targets likeliest after the last turn.
 
-    told: of each dialogue its evidence, and which objects are targets. Dialogues without a target
-    among the objects do not count; a belief of ones where none counts.
+    told: for each dialogue its evidence, and which objects are targets. Dialogues without a target
+    among the objects do not count; if none counts, both numbers are 1.
     """
     pairs = [(evidence, right) for evidence, right in told if right.any() and not right.all()]
     if not pairs:
@@ -87,7 +87,7 @@ def fit_belief(told: Iterable[tuple[Evidence, npt.NDArray[np.bool_]]]) -> Belief
 
 
 def targets_among(sample: InvigSample, boxes: Sequence[Box]) -> npt.NDArray[np.bool_]:
-    """(n,): which proposals are targets of a dialogue, by an IoU of 0.5."""
+    """Return the proposals that are targets of a dialogue, by an IoU of 0.5: (n,)."""
     return np.array([sample.iou(box) >= SAME_BOX for box in boxes], dtype=bool)
 
 

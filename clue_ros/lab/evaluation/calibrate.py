@@ -1,7 +1,7 @@
-"""`clue calibrate DATA`: how surely a model must trust a box, so that `max_risk` is kept.
+"""`clue calibrate DATA`: find the trust in a box from which a model keeps `max_risk`.
 
 Asks the model about labelled requests of one place (photos.json, or reviewed episodes) and writes
-calibration.json (`clue_ros.model.risk`): beside the model, which then keeps any `max_risk` that so
+calibration.json (`clue_ros.model.risk`) beside the model, which then keeps any `max_risk` that so
 many requests support. Prints the risk, and the shares of requests that are pointed at, confirmed
 and asked about.
 
@@ -56,7 +56,7 @@ RISKS = (0.02, 0.05, 0.1, 0.2)
 
 
 def trust_of(reply: PhotoReply) -> float:
-    """How far a reply's box is to be trusted, 0..1; -1 without a box."""
+    """Return the trust in a reply's box, 0..1; -1 without a box."""
     if reply.did != POINTS or reply.score is None:
         return -1.0
     return trust(reply.score, reply.probability)
@@ -70,9 +70,9 @@ def calibrated(
     delta: float | None = DELTA,
     data: str = "",
 ) -> Calibration:
-    """A calibration from a model's replies to labelled requests, without a bound in force.
+    """Calibrate on a model's replies to labelled requests, given without a bound.
 
-    photographs: those that the requests are about; one that cannot be read is left out.
+    photographs: those of the requests; an unreadable one is left out.
     """
     pictures = []
     for photograph in photographs:
@@ -93,7 +93,7 @@ def calibrated(
 
 
 def outcomes(promise: Promise, replies: Sequence[PhotoReply]) -> dict[str, float]:
-    """Shares of requests under a promise: wrong without a confirmation, pointed at, confirmed.
+    """Return shares of requests under a promise: wrong and unconfirmed, pointed at, confirmed.
 
     The others are asked about ("which one?"), or nothing of that name is seen.
     """
@@ -108,7 +108,7 @@ def outcomes(promise: Promise, replies: Sequence[PhotoReply]) -> dict[str, float
 
 
 def rows(calibration: Calibration, replies: Sequence[PhotoReply], risks: Sequence[float]) -> Any:
-    """A row of the table for each `max_risk`: what it needs, and what it leads to."""
+    """Return a row of the table for each `max_risk`: its needs and its shares."""
     found = []
     for risk in risks:
         promise = Promise(risk, calibration)
@@ -132,7 +132,7 @@ def kept_in_splits(
     splits: int,
     seed: int = 0,
 ) -> dict[str, float]:
-    """What a calibration on a random half of the photographs promises for the other half.
+    """Calibrate on a random half of the photographs, and measure the risk on the other half.
 
     kept: share of splits in which the risk on the other half is at most `max_risk`. promised: share
     in which the half had enough requests to promise anything. wrong, pointed: means over splits of
@@ -157,7 +157,7 @@ def kept_in_splits(
 
 
 def unknown_pictures(calibration: Calibration, clue: Clue, folder: Path) -> dict[str, Any]:
-    """How many pictures of a folder are unlike all that it was calibrated on."""
+    """Count the pictures of a folder that are unlike all calibration pictures."""
     paths = [path for path in sorted(folder.glob("*")) if path.suffix.lower() in SUFFIXES]
     if not paths:
         raise ClueError(f"--elsewhere {folder}: there are no pictures")
@@ -238,7 +238,7 @@ class CalibrateOptions:
     )
     teach: bool = option(
         False,
-        "measure the answers of a model that the other photographs taught their objects (nothing is"
+        "measure the answers of a model taught with the other photographs' objects (nothing is"
         " written: `clue adapt` makes such a model)",
     )
     elsewhere: tuple[Path, ...] = option(
@@ -322,9 +322,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def refuse_own_examples(clue: Clue, photographs: Sequence[Photograph]) -> None:
-    """Raises ClueError where the model was taught words on one of these photographs.
+    """Raises ClueError if the model was taught words on one of these photographs.
 
-    Its answers about them are better than those about new ones.
+    Its answers about them are better than about new ones.
     """
     taught = {e.picture for word in clue.memory.words.values() for e in word.examples}
     for photograph in photographs if taught else ():

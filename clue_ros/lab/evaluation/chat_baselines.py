@@ -1,8 +1,8 @@
 """Chat models of any family, asked without training whether a sentence is ambiguous (Table I).
 
 The paper's baselines are Gemma 3 of 4 and 27 billion parameters, prompted. Any image-text-to-text
-model of transformers with a chat template can be asked, in two ways: what it generates, and which
-of "yes" and "no" it finds likelier as its first word. The paper does not give its prompt:
+model of transformers with a chat template can be asked, in two ways: by its generated answer, and
+by the likelihoods of "yes" and "no" as its first word. The paper does not give its prompt:
 `QUESTION` is ours.
 """
 
@@ -106,7 +106,7 @@ class ChatModel(OnDevice):
 
     @torch.inference_mode()
     def generated(self, image: npt.NDArray[np.uint8], sentences: Sequence[str]) -> list[float]:
-        """1.0 where the greedy answer says yes first, else 0.0: no, or neither of the two."""
+        """1.0 if the greedy answer says yes first, else 0.0: no, or neither of the two."""
         said = []
         for inputs in self._asked(image, sentences):
             out = self.model.generate(**inputs, max_new_tokens=ANSWER_TOKENS, do_sample=False)
@@ -114,7 +114,7 @@ class ChatModel(OnDevice):
         return said
 
     def read_answer(self, tokens: Sequence[int]) -> float:
-        """1.0 where generated tokens say yes before they say no, else 0.0."""
+        """1.0 if generated tokens say yes before they say no, else 0.0."""
         found = _ANSWER.search(self.tokenizer.decode(tokens, skip_special_tokens=True))
         return float(found is not None and found[1].lower() == YES)
 
@@ -124,7 +124,7 @@ class ChatModel(OnDevice):
         return self._processor.tokenizer
 
     def prompt(self, sentence: str) -> str:
-        """What is asked about a sentence, in the model's chat template, as text."""
+        """Return the question about a sentence in the model's chat template, as text."""
         return str(
             self._processor.apply_chat_template(
                 self._turn(None, sentence), add_generation_prompt=True, tokenize=False
@@ -152,7 +152,7 @@ class ChatModel(OnDevice):
 
 
 class ChatBaseline:
-    """A chat model that is loaded when it is first asked. settings: of `ChatModel.load`."""
+    """A chat model, loaded at the first question. settings: of `ChatModel.load`."""
 
     def __init__(self, name: str, **settings: Any) -> None:
         self.name, self._settings = name, settings
@@ -185,7 +185,7 @@ def _configuration(name: str) -> dict[str, Any]:
 
 
 def _cannot_load(name: str, error: Exception) -> ModelError:
-    """Why a chat model cannot be had: what the hub says, else the library's first line."""
+    """Return why a chat model fails to load: the hub's message, else the library's first line."""
     cause: Any = error.__cause__ or error
     if type(cause).__module__.startswith("huggingface_hub"):
         return ModelError(why_not_fetched(*name_and_revision(name), cause))

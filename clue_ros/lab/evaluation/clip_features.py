@@ -1,4 +1,4 @@
-"""Features of images by CLIP, to find similar ones; those of InViG's retrieval are CLIP's."""
+"""CLIP features of images, to find similar images as in InViG's retrieval."""
 
 from __future__ import annotations
 

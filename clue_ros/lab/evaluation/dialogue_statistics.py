@@ -1,4 +1,4 @@
-"""`clue data stats SOURCE...`: statistics of dialogues, as the InViG paper has them of its data.
+"""`clue data stats SOURCE...`: statistics of dialogues, as in the InViG paper.
 
     clue data stats DIR data/guesswhat tabletop:data/tabletop --out figures
 
@@ -8,9 +8,8 @@ kind is found by itself, or stands before the name: invig:, guesswhat:, episodes
 
 Prints the number of dialogues and pictures, questions a dialogue ("rounds"), words of a sentence,
 objects of a picture and their categories, box areas, the vocabulary, and for each turn its kind of
-question, its words and the share of sentences with a spatial word. One row is in memory at a time;
-what grows are the counts of the vocabulary's words and the categories, and one number for each
-picture.
+question, its words and the share of sentences with a spatial word. One row is in memory at a time,
+beside the counts of words and categories, and one number for each picture.
 
 Objects of a picture: all objects in GuessWhat?! and in simulated scenes; InViG's files and episodes
 name the targets of the dialogues only.
@@ -73,7 +72,7 @@ AREA_BINS = 20
 _SHOWN = 10  # problems, and categories
 _WORDS = 60  # of a turn
 _TURNS = 10  # turns that are told apart; later ones count as the last
-_LONG = 40  # words of a sentence, from which on lengths are one bin
+_LONG = 40  # words of a sentence from which all lengths share a bin
 _WORD = re.compile(r"[a-z0-9]+(?:'[a-z]+)?|[\u4e00-\u9fff]")
 _SPATIAL_WORDS = (
     "left right leftmost rightmost top bottom upper lower middle center centre front back behind"
@@ -126,7 +125,7 @@ def question_type(text: str) -> str:
 
 @dataclass(frozen=True)
 class DialogueFacts:
-    """What is counted of one dialogue.
+    """The counted facts of a dialogue.
 
     picture: a name, the same for dialogues about the same picture. request: "" where nobody said
     one. objects: of the picture, None where only targets are known. areas: of the targets' boxes as
@@ -159,7 +158,7 @@ class Lengths:
         self.bins[min(count, _LONG)] += 1
 
     def summary(self) -> dict[str, Any]:
-        """Number, mean, longest, and the share below 10 words, which the paper has as 0.8."""
+        """Number, mean, longest, and the share below 10 words (0.8 in the paper)."""
         share = None if not self.n else round(self.below_ten / self.n, 4)
         mean = None if not self.n else round(self.words / self.n, 3)
         return {
@@ -191,7 +190,7 @@ class Statistics:
         self._objects: dict[int, int] = {}  # by the hash of the picture's name
 
     def problem(self, text: str) -> None:
-        """Count a row that cannot be used; the first ones are kept."""
+        """Count an unusable row; keep the first ones."""
         self.problems += 1
         if len(self.first_problems) < _SHOWN:
             self.first_problems.append(text)
@@ -543,7 +542,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "source",
         nargs="+",
         metavar="SOURCE",
-        help="folder, file or hub id; the kind before it if it is to be said:"
+        help="folder, file or hub id; with the kind before it if needed:"
         f" {', '.join(f'{kind}:PATH' for kind in KINDS)}",
     )
     add_options(parser, StatsOptions)

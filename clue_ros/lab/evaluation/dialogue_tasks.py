@@ -13,7 +13,7 @@ carries a belief about the proposals from turn to turn (`belief`).
 
 `sentence_tasks` has the first two: text scores and retrieval. Proposals are a detector's
 (`--objects`); by default the targets of all dialogues about an image, in simulated scenes and in
-GuessWhat?! all objects. They are also what the oracle's answers tell its object from
+GuessWhat?! all objects. The oracle's answers tell its object from the other proposals
 (`--rationality`).
 """
 
@@ -142,7 +142,7 @@ class TaskOptions:
         " proposals; 0: the likeliest answer",
         type=not_negative,
     )
-    ranked_among: int = option(30, "sentences that the true one is ranked among; 0: none")
+    ranked_among: int = option(30, "sentences to rank the true one among; 0: none")
     clip: str | None = option(
         None,
         "with vqa and vqg, CLIP whose features say which images are similar, a folder or a hub id;"
@@ -186,9 +186,9 @@ class TaskOptions:
 
 
 def load_task_samples(options: TaskOptions) -> tuple[Sequence[InvigSample], list[str]]:
-    """The dialogues of a data set, and what could not be used. Raises ClueError.
+    """Return the dialogues of a data set, and its problems. Raises ClueError.
 
-    Those of InViG and GuessWhat?! stay on disk, and so do their pictures.
+    Dialogues and pictures of InViG and GuessWhat?! stay on disk.
     """
     if options.data == "tabletop":
         told = sample_dialogues(
@@ -267,15 +267,15 @@ def measure_grounding(
 
 
 def _evidence(clue: Clue, features: Any, dialogue: Dialogue, boxes: Sequence[Box]) -> Evidence:
-    """What each turn alone says about the proposals."""
+    """Return the evidence of each turn alone about the proposals."""
     texts = current_texts(dialogue)
     return evidence_of([box_scores(clue, features, text, boxes) for text in texts])
 
 
 def fitted_belief(clue: Clue, options: TaskOptions) -> tuple[Belief, int]:
-    """The belief of the multi-turn guesser, and the number of validation dialogues behind it.
+    """Fit the multi-turn guesser's belief; return it and the number of validation dialogues.
 
-    Raises ClueError where the data has no validation split.
+    Raises ClueError if the data has no validation split.
     """
     if not options.belief_images:
         return Belief(), 0
@@ -298,15 +298,15 @@ def fitted_belief(clue: Clue, options: TaskOptions) -> tuple[Belief, int]:
 
 
 def choose_box(clue: Clue, features: Any, context: str, boxes: Sequence[Box]) -> Box:
-    """The box, in fractions, that adapter B finds likeliest at the end of a dialogue."""
+    """Return adapter B's likeliest box at the end of a dialogue, in fractions."""
     return boxes[int(box_scores(clue, features, context, boxes).argmax())]
 
 
 def box_scores(clue: Clue, features: Any, context: str, boxes: Sequence[Box]) -> Any:
     """Log-probabilities (n,) of boxes in fractions at the end of a dialogue, to adapter B.
 
-    features: of the image, (1, N, D). A decoder that counts names other boxes before the target's:
-    those that it would say stand before each box.
+    features: of the image, (1, N, D). For a decoder that counts, the boxes that it would name first
+    stand before each box.
     """
     from clue_ros.model.backbone import IVG
     from clue_ros.model.oracle import suffix_log_probs
@@ -445,8 +445,8 @@ def play_summary(
 ) -> dict[str, Any]:
     """Success and questions of games, and the share at each IoU, by box and by choice.
 
-    A game in which the robot did not point has an IoU of 0. The choice needs adapter B, and so does
-    that by the multi-turn guesser's belief, in its place where there is one.
+    A game without a box has an IoU of 0. The choice needs adapter B, also the multi-turn guesser's,
+    which replaces it where there is one.
     """
     out: dict[str, Any] = dict(report.summary()["interactive"])
     out["box"] = {str(level): out.pop(str(level), None) for level in LEVELS}
@@ -476,7 +476,7 @@ def play_summary(
 def _played(
     record: Mapping[str, Any], samples: Sequence[InvigSample], options: TaskOptions
 ) -> InvigSample:
-    """What a game was about; of a simulated scene without the true dialogue."""
+    """Return the sample of a game; for a simulated scene without the true dialogue."""
     position: int = record["position"]
     if options.data != "tabletop":
         return samples[position]

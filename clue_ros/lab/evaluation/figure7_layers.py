@@ -1,4 +1,4 @@
-"""Figure 7: how well each decoder block's attention separates ambiguous from clear requests.
+"""Figure 7: measure how each decoder block's attention separates ambiguous from clear requests.
 
 Only CNNs are trained. The base model, without an adapter, processes every sentence once at full
 depth; one CNN for each block and seed learns from the maps of that block (equations 1 and 2).
@@ -71,8 +71,8 @@ class MapCache:
     """Maps of every block for the images' sentences, kept in `folder` in the order of the images.
 
     They are those of the model's base, without any adapter.
-    instruction: the conditioning word. Raises ModelError, and ClueError when the folder holds maps
-    made from something else.
+    instruction: the conditioning word. Raises ModelError, and ClueError if the folder holds maps of
+    other inputs.
     """
 
     def __init__(
@@ -148,10 +148,10 @@ class MapCache:
 
 @dataclass(frozen=True)
 class HeadSettings:
-    """How a CNN is trained.
+    """The training settings of a CNN.
 
-    weight_decay is the paper's. Its lr (1e-4) is for a CNN that is trained together with an
-    adapter; alone on frozen maps, ten times that reached a lower validation loss in fewer epochs.
+    weight_decay is the paper's. Its lr (1e-4) is for a CNN with an adapter; alone on frozen maps,
+    ten times that reached a lower validation loss in fewer epochs.
     """
 
     epochs: int = option(15, "largest number of epochs; the best is kept", type=at_least(1))
@@ -358,7 +358,7 @@ class Figure7:
             axes.axvline(self.half_depth, color=GREY, linestyle=":", label="half depth")
             axes.set(xlabel="decoder block (counted from 0)", xticks=self.blocks[::step])
             add_grid(axes)
-            # Below the axes, where no point can hide behind it.
+            # Below the axes, so that it hides no point.
             axes.legend(fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.15), ncols=2)
         left.set(ylabel="score on held-out images (0 to 1)", title="all held-out images")
         right.set(title="by source")

@@ -1,12 +1,12 @@
-"""How long a reply must take at least: its operations and bytes over what the machine can do.
+"""Lower bound of a reply's time: its operations and bytes over the machine's rates.
 
 Operations are those of matrix products and convolutions (two for a multiplication and an addition);
-bytes are those of the weights in the types that they have, read once for each image or batch of
-images, once for the prompt and once for each further token. The machine's rate and bandwidth are
-measured (`measure_machine`), on a CPU by a product of the decoder's widest matrix with a prompt's
-tokens and the sum of a tensor that no cache holds, on a GPU by a product of large square matrices
-and a copy within its memory, of which reading and writing count. In mixed precision the rate is
-that of bfloat16, also for what runs in float32.
+bytes are those of the weights in their types, read once for each image or batch of images, once for
+the prompt and once for each further token. `measure_machine` measures the machine's rate and
+bandwidth: on a CPU by a product of the decoder's widest matrix with a prompt's tokens and the sum
+of a tensor larger than the caches, on a GPU by a product of large square matrices and a copy within
+its memory (reading and writing count). In mixed precision the rate is that of bfloat16, also for
+operations in float32.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Work:
 
 @dataclass(frozen=True)
 class Machine:
-    """What was measured: operations and bytes a second."""
+    """The measured rates: operations and bytes a second."""
 
     rate: float
     bandwidth: float
@@ -60,9 +60,9 @@ class Machine:
 def measure_machine(
     sizes: ModelSizes, dtype: torch.dtype, device: torch.device | str = "cpu"
 ) -> Machine:
-    """What a device does with operands of `dtype`.
+    """Measure a device's rates with operands of `dtype`.
 
-    Of a CPU the best of RUNS runs, for the shapes of this model; of a GPU the median of GPU_RUNS.
+    CPU: the best of RUNS runs, for the shapes of this model; GPU: the median of GPU_RUNS.
     """
     device = torch.device(device)
     if device.type == "cuda":
@@ -112,9 +112,9 @@ def _best(work: Callable[[], object]) -> float:
 def reply_parts(
     sizes: ModelSizes, block: int, tokens: int, said: int, each: int, exact: int
 ) -> dict[str, Work]:
-    """What replies consist of: `tokens` tokens of prompt with the image's, `said` of reply.
+    """The work of replies: `tokens` tokens of prompt with the image's, `said` of reply.
 
-    block: the detector's; the blocks before it run whole, of itself the keys are counted alone.
+    block: the detector's; the blocks before it run whole, in it only the keys count.
     each: bytes of a weight of the blocks, the projector, a stem and its patches; exact: of the
     others, larger in mixed precision: positions, the head, and patches without a stem.
     """
@@ -142,10 +142,10 @@ def reply_parts(
 
 
 def reply_work(parts: dict[str, Work], views: int = 1, *, looked: bool = False) -> list[Work]:
-    """A question or a box, in its order: the first view's parts, then the others' in one batch.
+    """Return a reply's parts in order: the first view's, then the others' in one batch.
 
-    looked: the image is encoded already, as on a later turn. What the detector says of the further
-    views, which policy "both" asks where it is not sure, is not counted.
+    looked: the image is encoded already, as on a later turn. The detector's work on further views,
+    which policy "both" needs in doubt, is not counted.
     """
     look, point = parts["look"], [parts["prompt"], parts["tokens"]]
     works = [*([] if looked else [look]), parts["detector"], *point]

@@ -1,4 +1,4 @@
-"""Whether the form of a request matters: "the banana", "hand me the banana, please".
+"""Compare the replies to different forms of a request: "the banana", "hand me the banana, please".
 
 Each thing that a data set's requests name is asked for in every form of `FORMS`. Two replies are
 the same when the robot does the same (points, asks, says that there is none), and points at the
@@ -70,7 +70,7 @@ def pictures_of_scenes(
 def compare_forms(clue: Grounder[Any], pictures: Iterable[Pictured]) -> list[dict[str, Any]]:
     """Ask for each named thing in every form: one record a thing.
 
-    "replies": what each form led to; "same": the number of its pairs of forms with one reply.
+    "replies": the reply to each form; "same": the number of its pairs of forms with one reply.
     """
     records = []
     for picture in pictures:
@@ -84,7 +84,7 @@ def compare_forms(clue: Grounder[Any], pictures: Iterable[Pictured]) -> list[dic
 
 
 def is_same_reply(a: Reply, b: Reply) -> bool:
-    """Whether two replies do the same, and point at the same thing (IoU of at least 0.5)."""
+    """Return whether two replies do the same, and point at the same thing (IoU of at least 0.5)."""
     if isinstance(a, Grounding) and isinstance(b, Grounding):
         return a.box.iou(b.box) >= MIN_IOU
     return _did(a) == _did(b)

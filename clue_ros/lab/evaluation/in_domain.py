@@ -46,7 +46,7 @@ class LabelledImage:
 
 @dataclass(frozen=True, kw_only=True)
 class InDomainOptions(DataOptions):
-    """Where the data is, and how much of it is used."""
+    """Options: the folders of the data, and the amounts used."""
 
     scenes: int = option(
         1000, "number of simulated scenes in all splits together", type=at_least(0)

@@ -1,11 +1,11 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""`clue eval intent`: how utterances are read, on lists of them with what they ask for.
+"""`clue eval intent`: measure the reading of utterances on labelled lists.
 
 A list is JSON lines: {"text", "kind", "about", "offered", "wanted"}, the last three as far as they
 are known. `kind` is one of "request", "answer", "unnamed", "yes", "no", "none", "refusal", "stop",
-"wait" and "chat"; `wanted` is the part that the model should read of a sentence that refuses one
-thing and asks for another: these are counted apart, as "mixed".
+"wait" and "chat". A sentence that refuses one thing and asks for another counts apart, as "mixed";
+`wanted` is its part for the model.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ class IntentEvaluation:
         (), "files of JSON lines", nargs="+", metavar="FILE", type=Path
     )
     picture: Path | None = option(
-        None, "also hold a dialogue about this picture for what must not act, and count the boxes"
+        None, "also run each refusal and stop as a dialogue about this picture; count the boxes"
     )
     model: str = option(DEFAULT_MODEL, "with --picture: the model")
-    wrong: bool = option(False, "print what was read otherwise than the list says")
+    wrong: bool = option(False, "print the utterances whose reading differs from the list")
     json: bool = option(False, "print one JSON object")
     command_line: str = ""
 
@@ -110,7 +110,7 @@ def evaluate(rows: Iterable[dict[str, Any]], show: Any = None) -> dict[str, Any]
 
 
 def boxes(clue: Replier, view: Any, rows: Iterable[dict[str, Any]]) -> dict[str, int]:
-    """How many refusals and stops end in a box, though nobody answers the robot's questions."""
+    """Count the refusals and stops that end in a box, though nobody answers the robot."""
     texts = [str(row["text"]) for row in rows if row["kind"] in ("refusal", "stop")]
     found = 0
     for text in texts:
@@ -123,7 +123,7 @@ def boxes(clue: Replier, view: Any, rows: Iterable[dict[str, Any]]) -> dict[str,
 
 
 def is_right(read_as: Kind, kind: str) -> bool:
-    """Whether it was read as the list says; an offered answer is an answer."""
+    """Return whether the reading agrees with the list; an offered answer is an answer."""
     if kind in ("request", "answer"):
         return read_as in WANTED
     return read_as.value == kind

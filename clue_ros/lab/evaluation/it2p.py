@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def require_it2p(folder: Path | None, option: str) -> Path:
-    """The folder, or the one that $CLUE_IT2P names. Raises ClueError where neither is given."""
+    """Return the folder, or $CLUE_IT2P's. Raises ClueError if neither is given."""
     found = folder or find_it2p()
     if found is None:
         raise ClueError(f"no IT2P found: give its folder with {option} DIR or set CLUE_IT2P")

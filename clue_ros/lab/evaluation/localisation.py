@@ -107,7 +107,7 @@ def _simulated(scene: Scene, index: int, per_image: int, seed: int) -> LabelledS
 
 
 def it2p_truth(options: LocalisationOptions) -> tuple[list[LabelledScene], list[str]]:
-    """IT2P photographs with the commands of ``clue eval it2p``, and notes of what is left out.
+    """IT2P photographs with the commands of ``clue eval it2p``, and notes of those left out.
 
     Boxes and masks are estimates around the annotated points. Commands whose blocks the data set
     does not give, or gives in two ways, are left out. Raises ClueError.
@@ -298,7 +298,7 @@ def _groups(candidates: int) -> list[str]:
 
 
 def _on(peak: Peak, candidate: Candidate, size: tuple[int, int]) -> bool:
-    """Whether the peak's point lies on the candidate's mask."""
+    """Return whether the peak's point lies on the candidate's mask."""
     from clue_ros.model.peaks import cell_of
 
     return bool(candidate.mask[cell_of(peak, *size, candidate.mask.shape)])

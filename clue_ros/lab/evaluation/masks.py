@@ -49,7 +49,7 @@ TRUE, MODEL, RIGHT, CANDIDATE = "true box", "model's box", "model's box, right",
 
 @dataclass(frozen=True, kw_only=True)
 class MaskModelOptions(ModelOptions):
-    """Which model is measured, and its mask decoder."""
+    """Options: the measured model and its mask decoder."""
 
     mask_decoder: Path | None = option(
         None, "PaliGemma's mask decoder; default: the model folder's", metavar="FILE.safetensors"
@@ -62,7 +62,7 @@ class MaskOptions:
 
     world: str = option("rich-unseen", "simulated world", choices=RICH)
     tabletop: Path = option(DEFAULT_FOLDER, "folder of simulated scenes", metavar="DIR")
-    split: str = option("test", "which scenes", choices=SPLITS)
+    split: str = option("test", "split of the scenes", choices=SPLITS)
     scenes: int = option(100, "number of scenes", type=at_least(1), metavar="N")
     per_image: int = PER_IMAGE
     seed: int = option(0, "seed of the choice of requests")
@@ -183,7 +183,7 @@ def _ways(clue: Any, view: Any, reply: Grounding) -> dict[str, Callable[[], Mask
     estimate, size = reply.ambiguity, (view.width, view.height)
 
     def peak() -> Mask:
-        """The region of the peak that overlaps the box most; nothing where no peak does."""
+        """Return the region of the peak with the largest overlap; nothing without overlap."""
         best = max(estimate.peaks, key=lambda peak: peak.box.iou(reply.box), default=None)
         if best is None or best.box.iou(reply.box) == 0:
             return np.zeros((view.height, view.width), dtype=np.bool_)

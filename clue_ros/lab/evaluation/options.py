@@ -38,7 +38,7 @@ def nouns_option() -> Any:
     """`--nouns`, beside `--objects`."""
     return option(
         (),
-        "what an open-vocabulary detector is asked for; default: the household's nouns",
+        "nouns for an open-vocabulary detector; default: the household's",
         nargs="+",
         metavar="NOUN",
     )
@@ -46,7 +46,7 @@ def nouns_option() -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """Which model is measured."""
+    """Options: the measured model."""
 
     model: str = option(
         DEFAULT_MODEL, f"{DEFAULT_MODEL}, a folder or a hub id (owner/name@revision)"
@@ -60,26 +60,26 @@ class ModelOptions:
         """Load the model. Raises ModelError."""
         from clue_ros.engine import Clue
 
-        return Clue.load(**vars(self), memory="")  # nothing that somebody taught
+        return Clue.load(**vars(self), memory="")  # no taught words
 
 
 @dataclass(frozen=True, kw_only=True)
 class DetectorModelOptions(ModelOptions):
-    """A model whose detector can be replaced."""
+    """Options: a model with a replaceable detector."""
 
     detector: str | None = option(
         None, "folder of another detector, or a baseline's name", metavar="DIR"
     )
     head: str | None = option(
         None,
-        "the detector's head, where it is code of your own: imports and runs it",
+        "the detector's head, if it is your own code: imports and runs it",
         metavar="MODULE:CLASS",
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsOptions(DetectorModelOptions):
-    """A model whose weights can be quantised."""
+    """Options: a model with quantisable weights."""
 
     quantization: str = option(
         QUANTIZATIONS[0], "of the decoder's weights (nf4 has 4 bits)", choices=QUANTIZATIONS
@@ -88,7 +88,7 @@ class WeightsOptions(DetectorModelOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyOptions(DetectorModelOptions):
-    """A model, and how it decides between a question and a box."""
+    """Options: a model, and its policy between a question and a box."""
 
     ivg: str | None = option(None, "folder of another adapter B", metavar="DIR")
     policy: str = option(
@@ -135,7 +135,7 @@ class PolicyOptions(DetectorModelOptions):
 
     @property
     def own_words(self) -> str | None:
-        """The `memory` that has the words in the model's folder, if any, and no others."""
+        """The `memory` setting for the words in the model's folder alone."""
         from clue_ros.model.taught import WORDS
 
         return None if (Path(self.model).expanduser() / WORDS).is_dir() else ""
@@ -150,7 +150,7 @@ class PolicyOptions(DetectorModelOptions):
 
 
 def measured(grounder: Any) -> dict[str, Any]:
-    """What was measured, for a record: the model as it was named, its hash, its number format.
+    """Return the measured model for a record: its name as given, hash and number format.
 
     sha256: of the files of a PaliGemma 2 and its adapters; None for a wrapper, which has many.
     """
@@ -165,7 +165,7 @@ def measured(grounder: Any) -> dict[str, Any]:
 
 
 def measured_checkpoint(name: str, checkpoint: Checkpoint) -> dict[str, Any]:
-    """`measured` of a checkpoint that is used without an engine; name: as it was named."""
+    """Return `measured` of a checkpoint without an engine; name: as it was given."""
     backbone = checkpoint.backbone
     return {
         "model": name,
@@ -176,9 +176,9 @@ def measured_checkpoint(name: str, checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def commit() -> str | None:
-    """The commit of the checkout that this runs from, "+" behind it where files differ from it.
+    """Return the commit of this checkout, with "+" if files differ from it.
 
-    None where it runs from an installed package.
+    None in an installed package.
     """
     root = Path(__file__).resolve().parents[3]
 
@@ -196,20 +196,20 @@ def commit() -> str | None:
 
 
 def made_by(command_line: str, model: Mapping[str, Any], seed: int | None = None) -> dict[str, Any]:
-    """What a measurement follows from, as `--json` records it. model: of `measured`."""
+    """Return a measurement's provenance, as `--json` records it. model: of `measured`."""
     return {"command": command_line, "commit": commit(), "seed": seed, **model}
 
 
 @dataclass(frozen=True, kw_only=True)
 class RobotOptions(PolicyOptions):
-    """A model in the number format of a robot: what is made with it is not a measurement."""
+    """A model in a robot's number format, for results that are not measurements."""
 
     dtype: str = option("auto", "number format: auto, float32, mixed, bfloat16 or float16")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """How results are printed. command_line: as it was typed."""
+    """Options: the format of printed results. command_line: as it was typed."""
 
     json: bool = option(False, "print one JSON object", exclusive=True)
     markdown: bool = option(False, "print Markdown tables", exclusive=True)
@@ -222,7 +222,7 @@ class OutputOptions:
         model: Mapping[str, Any],
         seed: int | None = None,
     ) -> None:
-        """Print the summary as one JSON object with what it was made by, or `text(markdown)`.
+        """Print the summary as one JSON object with its provenance, or `text(markdown)`.
 
         model: of `measured`. seed: of the choice of requests, if there is one.
         """
@@ -234,7 +234,7 @@ class OutputOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordsOptions(OutputOptions):
-    """How results are printed, and where each of them is written."""
+    """Options: the format of printed results, and the file of single results."""
 
     records: Path | None = option(
         None, "write one JSON line for each result", type=output_file(), metavar="FILE"
@@ -253,7 +253,7 @@ PER_IMAGE: Any = option(2, "largest number of requests of each kind for an image
 
 @dataclass(frozen=True, kw_only=True)
 class RequestOptions:
-    """How many requests about an image are measured, and which."""
+    """Options: the number of requests about an image, and the seed of their choice."""
 
     per_image: int = PER_IMAGE
     seed: int = option(0, "seed of the choice of requests")
@@ -261,7 +261,7 @@ class RequestOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """Where the scenes and photographs are."""
+    """Options: the folders of scenes and photographs."""
 
     tabletop: Path = option(DEFAULT_FOLDER, "folder of simulated scenes", metavar="DIR")
     it2p: Path | None = option(None, "IT2P folder; default: $CLUE_IT2P", metavar="DIR")
@@ -269,10 +269,10 @@ class DataOptions:
 
 
 # -------------------------------------------------------------------------------------------------
-# What a person at a terminal sees while a command runs.
+# Messages while a command runs.
 
 
 def note(reasons: Iterable[str]) -> None:
-    """Print on stderr what was left out, and why."""
+    """Print problems on stderr: each thing left out, and why."""
     for reason in reasons:
         print(f"note: {reason}", file=sys.stderr)

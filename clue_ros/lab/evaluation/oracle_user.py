@@ -1,4 +1,4 @@
-"""The oracle as the person of a dialogue, who has one box in mind."""
+"""The oracle as the person of a dialogue, with one box in mind."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from clue_ros.model.oracle import Oracle
 
 RATIONALITY = 4.0
-"""How much an answer of the oracle should fit its box better than the other proposals. Chosen on
-simulated validation scenes."""
+"""Weight of an answer's fit to the oracle's box against the other proposals. Chosen on simulated
+validation scenes."""
 MOST_OTHERS = 15
-"""Other proposals that an answer is told from: each takes as long as the answer's own prompt."""
+"""Other proposals compared with an answer: each costs as much as the answer's own prompt."""
 
 
 class OracleUser:
@@ -32,7 +32,7 @@ class OracleUser:
         proposals: Callable[[], Sequence[Box]],
         rationality: float,
     ) -> None:
-        """features: of the image, (1, N, D). request: what the person said first.
+        """features: of the image, (1, N, D). request: the person's first words.
 
         box: of the person's object. proposals: of the image's objects. Boxes are in fractions.
         """
@@ -57,7 +57,7 @@ class OracleUser:
 
     @cached_property
     def _others(self) -> list[Codes]:
-        """The proposals that are not the person's object; of many those next to it.
+        """Return the proposals other than the person's object; of many the nearest ones.
 
         Once for all questions: a detector may propose.
         """

@@ -1,4 +1,4 @@
-"""Photographs unlike any training image, for which the robot should report uncertainty.
+"""Measure replies on photographs unlike any training image, where the robot should be uncertain.
 
 Every request gets one reply. The right reply to a clear request is a box (IoU of at least 0.5), to
 an ambiguous one a question, and to a request for an absent object the sentence that it is absent. A
@@ -58,8 +58,8 @@ class PhotoReply:
     (pixels) and hit (whether the box has an IoU of 0.5 with a true one): None unless it points or
     confirms; score (0..1): None unless it points. forced_*: the same when a question is forbidden,
     for clear requests only. questions: of the whole dialogue. unconfirmed: whether the dialogue
-    ended in a wrong box without a confirmation. offers, new, confirm: what is judged of a question
-    (`clue_ros.lab.evaluation.questions`); None of any other reply.
+    ended in a wrong box without a confirmation. offers, new, confirm: a question's properties
+    (`clue_ros.lab.evaluation.questions`); None for any other reply.
     """
 
     image: str
@@ -82,22 +82,22 @@ class PhotoReply:
 
     @property
     def right(self) -> bool:
-        """Whether this was the right reply."""
+        """True if this was the right reply."""
         return self.did == _RIGHT[self.truth] and self.hit is not False
 
     @property
     def right_after_yes(self) -> bool:
-        """Whether it was right, or asked "this one?" about an object that is meant."""
+        """True if it was right, or asked "this one?" about an object that is meant."""
         return self.right or (self.did == CONFIRMS and self.hit is True)
 
     @property
     def wrong(self) -> bool:
-        """Whether it points, and that is not the right reply."""
+        """True if it points, and that is not the right reply."""
         return self.did == POINTS and not self.right
 
     @property
     def firm(self) -> bool:
-        """Whether it points with a score of at least FIRM."""
+        """True if it points with a score of at least FIRM."""
         return self.score is not None and self.score >= FIRM
 
     def record(self) -> dict[str, Any]:
@@ -159,7 +159,7 @@ def _shown(box: Box, request: PhotoRequest) -> dict[str, Any]:
 
 
 def _dialogue(clue: Grounder[Any], view: Any, request: PhotoRequest) -> dict[str, Any]:
-    """Hold the dialogue with a person who means the first true box."""
+    """Run the dialogue with a person who means the first true box."""
     target = request.boxes[0] if request.boxes else None
     try:
         conversation = Conversation(request.text)
@@ -219,10 +219,10 @@ def behaviour(replies: Sequence[PhotoReply]) -> dict[str, float | int]:
 
 
 def trust(chances: Sequence[float], labels: Sequence[bool]) -> dict[str, float | int]:
-    """How well a number between 0 and 1 predicts a label.
+    """Measure how well a number between 0 and 1 predicts a label.
 
     so: share of true labels. mean_if_so, mean_if_not: mean number of the true and the false ones.
-    ece: expected calibration error. auroc: how well the number separates the two (0.5: not at all).
+    ece: expected calibration error. auroc: area under the ROC curve (0.5: no separation).
     NaN where there are none.
     """
     so = [chance for chance, label in zip(chances, labels, strict=True) if label]
@@ -337,10 +337,10 @@ def reply_after_teaching(
     options: PhotosOptions,
     problem: Callable[[str], None],
 ) -> list[PhotoReply]:
-    """Reply to photographs once other ones have shown their objects.
+    """Reply to photographs after other ones have shown their objects.
 
-    Those of the folder `teach`; where that has the photographs themselves, the others of them, or
-    with `split` so many that are drawn. Raises ClueError.
+    The others are those of the folder `teach`; if that holds the photographs themselves, the rest
+    of them, or with `split` that many drawn. Raises ClueError.
     """
     assert options.teach is not None
     rng, data = random.Random(options.seed), options.data or default_folder()
@@ -366,7 +366,7 @@ def taught_by_the_others(
     problem: Callable[[str], None],
     drawn: Callable[[Sequence[Shown]], Sequence[Shown]] = lambda shown: shown,
 ) -> list[PhotoReply]:
-    """Reply to photographs, to each with what is drawn of all that the others show.
+    """Reply to each photograph with words drawn from those that the others show.
 
     Raises ClueError.
     """
@@ -378,7 +378,7 @@ def taught_by_the_others(
 
 
 def _fewer(shown: Sequence[Shown], shots: int, rng: random.Random) -> list[Shown]:
-    """At most so many examples of each word, drawn."""
+    """Draw at most so many examples of each word."""
     kept: dict[str, list[Shown]] = {}
     for row in rng.sample(shown, len(shown)):
         kept.setdefault(row[1], []).append(row)

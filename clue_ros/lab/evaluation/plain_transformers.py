@@ -1,8 +1,8 @@
-"""CLUE written with transformers and peft alone: what `clue bench speed` compares our replies with.
+"""CLUE written with transformers and peft alone, the baseline of `clue bench speed`.
 
 The same weights and the same answers, as a user of the two libraries would write it from their
 documentation; nothing of `clue_ros` runs but the detector's CNN and equations 1 and 2. The image is
-an argument of every call, as it is of the libraries' own methods.
+an argument of every call, as in the libraries' methods.
 
     python -m clue_ros.lab.evaluation.plain_transformers FOLDER IMAGE "the mug" 5 float32 cpu
 
@@ -35,9 +35,9 @@ class PlainTransformers:
     """Both adapters of a model folder on transformers' model.
 
     best: at transformers' best settings for this use: fused attention (sdpa) in the vision tower
-    (Gemma 2 has it in no kernel of transformers but eager, for its softcap), attention weights kept
-    of the block that is read alone, logits of the last position. `generate` with a static cache
-    ends in an error for PaliGemma (transformers 5.23), so that it keeps its dynamic one.
+    (Gemma 2's softcap has no kernel but eager), attention weights only of the block that is read,
+    logits of the last position. `generate` with a static cache fails for PaliGemma (transformers
+    5.23), so it keeps its dynamic one.
     """
 
     def __init__(

@@ -53,9 +53,9 @@ class DialogueRequest:
     """An ambiguous request, its target, and the user who answers questions about it.
 
     ``answer`` returns the user's answer to a question's text. ``about``: more fields of its record.
-    ``meant`` returns the boxes, in pixels, of what all that the user has said can mean; None: not
-    known. ``confirms`` returns the answer to "do you mean this one?" about a box in pixels: by
-    default "yes" where a grade holds, else what is answered to "which one?".
+    ``meant`` returns the boxes, in pixels, that match the user's words so far; None: not known.
+    ``confirms`` returns the answer to "do you mean this one?" about a box in pixels: by default
+    "yes" if a grade holds, else the answer to "which one?".
     """
 
     text: str
@@ -95,7 +95,7 @@ class EvaluationReport:
     Clear: "asked", "grades" of the reply and "grades_forced", of the box with questions forbidden.
     Interactive: "outcome", "questions", "dialogue", both grades, and "useless", the number of
     questions that separated no candidates, where the user counts them. "judged": each question
-    that was asked, where the data tell what is meant (`clue_ros.lab.evaluation.questions`).
+    that was asked, if the data have the objects meant (`clue_ros.lab.evaluation.questions`).
     """
 
     records: list[Record] = field(default_factory=list)
@@ -234,7 +234,7 @@ def evaluate(
 
 
 def _measure_held_out(clue: Grounder[Any], view: Any, text: str) -> Record:
-    """Whether the robot says that it lacks the word, and whether it points firmly nevertheless."""
+    """Return whether the robot says that it lacks the word, and whether it points firmly."""
     reply = clue.reply(view, Dialogue(text))
     unknown = isinstance(reply, NotFound) and reply.text.startswith("I don't know ")
     firm = isinstance(reply, Grounding) and reply.score >= FIRM
@@ -273,7 +273,7 @@ def _measure_clear(
 
 
 def _asks(clue: Grounder[Any], view: Any, text: str) -> bool:
-    """Whether the reply would be a question. A judgement is cheaper than a reply, and the same."""
+    """Return whether the reply would be a question, by the cheaper and equivalent judgement."""
     if clue.policy != "decoder":
         return clue.ambiguity(view, Dialogue(text)).is_ambiguous
     return isinstance(clue.reply(view, Dialogue(text)), Question)

@@ -1,10 +1,10 @@
-"""``clue eval tasks``: how well a base without adapters knows PaliGemma's public tasks.
+"""``clue eval tasks``: measure a base without adapters on PaliGemma's public tasks.
 
 clue eval tasks --model models/mine --world rich --scenes 100      simulated validation scenes
 clue eval tasks --model google/paligemma2-3b-mix-448               any PaliGemma, as published
 
 "detect": precision and recall of all listed boxes at an IoU of 0.5, by the form of the prompt and
-by the number of objects; what is not there should have an empty answer. "answer en": answers right
+by the number of objects; absent things should have an empty answer. "answer en": answers right
 by sort of question, about whole pictures and about crops of one object. "caption en": share of the
 objects that a caption names, and of its parts that name an object. The prompts are the same for
 every model; decoding is greedy and free.
@@ -71,7 +71,7 @@ class TasksOptions:
 
     world: str = option("rich", "simulated world", choices=tuple(WORLDS))
     tabletop: Path = option(DEFAULT_FOLDER, "folder of simulated scenes", metavar="DIR")
-    split: str = option("val", "which scenes", choices=SPLITS)
+    split: str = option("val", "split of the scenes", choices=SPLITS)
     scenes: int = option(100, "number of scenes", type=at_least(1), metavar="N")
     seed: int = option(0, "seed of the prompts")
     model: ModelOptions
@@ -110,7 +110,7 @@ class BaseModel:
 
 
 Record = dict[str, Any]
-"""A prompt, its answer, and how right it is."""
+"""A prompt, its answer, and the answer's scores."""
 
 
 def ask_scene(
@@ -196,7 +196,7 @@ def _first(draw: Any) -> Any:
     return next((found for _ in range(TRIES) if (found := draw()) is not None), None)
 
 
-# --- how right an answer is
+# --- scores of answers
 
 
 def listed_boxes(text: str, width: int, height: int) -> list[tuple[Box, str]]:
@@ -213,7 +213,7 @@ def listed_boxes(text: str, width: int, height: int) -> list[tuple[Box, str]]:
 
 
 def matched(boxes: Sequence[Box], wanted: Sequence[Box]) -> int:
-    """How many of the wanted boxes are found; each box finds one at most, the best pairs first."""
+    """Count the wanted boxes found; each box finds one at most, the best pairs first."""
     pairs = sorted(
         ((a.iou(b), i, j) for i, a in enumerate(boxes) for j, b in enumerate(wanted)), reverse=True
     )
@@ -227,7 +227,7 @@ def matched(boxes: Sequence[Box], wanted: Sequence[Box]) -> int:
 
 
 def same_answer(text: str, wanted: str, public: PublicTasks) -> bool:
-    """Whether an answer says what is wanted: in other nouns for a kind, numbers as words too.
+    """Return whether an answer is the wanted one, in any nouns for a kind, numbers as words too.
 
     Several nouns may come in any order.
     """
@@ -241,7 +241,7 @@ def same_answer(text: str, wanted: str, public: PublicTasks) -> bool:
 
 
 def is_named(o: SceneObject, text: str, public: PublicTasks) -> bool:
-    """Whether a caption names an object by its colour and a noun of its kind."""
+    """Return whether a caption names an object by its colour and a noun of its kind."""
     nouns = public.nouns.get(o.kind, (o.kind,))
     forms = "|".join(re.escape(form) for noun in nouns for form in (noun, plural(noun)))
     return re.search(rf"\b{o.color} ({forms})\b", text) is not None

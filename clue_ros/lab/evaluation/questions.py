@@ -1,7 +1,7 @@
-"""Whether a question helps: it offers two things that are meant, and asks for something new.
+"""Judge whether a question helps: it offers two things that are meant, and asks something new.
 
-A question names at least two candidates that match all that was said and that differ in what it
-offers, or it shows one ("this one?"). It never asks for what the person has said.
+A question names at least two candidates that match the person's words and differ in the offered
+property, or it shows one ("this one?"). It never repeats a property that the person has given.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ Judged = dict[str, Any]
 
 
 def judge_question(question: Question, said: Sequence[str], meant: Sequence[Box]) -> Judged:
-    """Whether a question has the two properties.
+    """Judge whether a question has the two properties.
 
-    said: what the person said about this object. meant: the boxes in pixels of the things that
-    match all of it, by the data's truth. Where the answers are bound to no candidates, each
-    candidate is taken for an answer of its own.
+    said: the person's words about this object. meant: the boxes in pixels of the things that match
+    all of them, by the data's truth. If the answers are bound to no candidates, each candidate
+    counts as an answer.
     """
     shows_one = len(question.candidates) == 1 and asks_yes_or_no(question.suggested_answers)
     options = question.suggested_answers
@@ -36,7 +36,7 @@ def judge_question(question: Question, said: Sequence[str], meant: Sequence[Box]
 
 
 def _offered(question: Question, meant: Sequence[Box]) -> set[frozenset[int]]:
-    """The different sets of true things that its answers mean."""
+    """Return the distinct sets of true things that its answers mean."""
     if len(question.suggested_answers) < 2 or asks_yes_or_no(question.suggested_answers):
         return set()
     groups = question.answer_candidates or tuple((i,) for i in range(len(question.candidates)))
@@ -46,7 +46,7 @@ def _offered(question: Question, meant: Sequence[Box]) -> set[frozenset[int]]:
 
 
 def _shown(box: Box, meant: Sequence[Box]) -> int | None:
-    """The thing that a box shows: by an IoU of 0.5, or by its centre; None for none of them."""
+    """Return the thing in a box, by an IoU of 0.5 or by its centre; None without one."""
     near = [
         (true.iou(box), n)
         for n, true in enumerate(meant)

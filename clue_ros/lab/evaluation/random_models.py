@@ -1,4 +1,4 @@
-"""Model folders of any size with random weights: what speed and memory need, without a download.
+"""Model folders of any size with random weights, to measure speed and memory without a download.
 
 A model folder as `clue_ros.model.checkpoint` reads it: base, both adapters, CNN, fusion. The
 tokenizer is the embedded model's; the table of embeddings has the size's own number of rows.
@@ -75,7 +75,7 @@ def write_random_model(
 
 
 def room_for(folder: Path, size: str, dtype: torch.dtype) -> bool:
-    """Whether the disk of `folder` has room for such a model."""
+    """Return whether the disk of `folder` has room for such a model."""
     each = torch.empty(0, dtype=dtype).element_size()
     return shutil.disk_usage(folder).free > 1.2 * each * SIZES[size].parameters
 

@@ -9,9 +9,9 @@ candidate is right. Ambiguity is measured on all dialogues: several boxes or non
 Each --language-model is a row; "rules" and "detector" (its surest box) are always there, and
 --clue MODEL adds an embedded or full-size CLUE on the same items. With several --candidate-set each
 set has these rows. Within a run a detector is asked once about a picture and its nouns. "seconds to
-look" is the time of that (of CLUE: of its look at the picture), "seconds to reply" what the chooser
-adds; means over the dialogues, each counted as if it were the first about its picture. A row is
-named "transfer" where an adapter gets boxes of a source that its training had not.
+look" is the detector's time (for CLUE: its look at the picture), "seconds to reply" the chooser's;
+means over the dialogues, each counted as the first about its picture. A row is named "transfer" if
+an adapter gets boxes of a source that is new to it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Row:
 
     @property
     def listed_by(self) -> str:
-        """Who listed the boxes, in words."""
+        """The sources of the boxes, in words."""
         return " + ".join(self.candidates) or "its own"
 
     def summary(self) -> dict[str, Any]:
@@ -148,7 +148,7 @@ _RELATIONS = ("left of", "right of", "next to", "behind", "in front of", "near",
 
 
 def form_of(text: str) -> str:
-    """Whether a request says a relation to another thing.
+    """Return whether a request has a relation to another thing.
 
     >>> form_of("the mug next to the plate"), form_of("the red mug")
     ('relation', 'no relation')
@@ -218,7 +218,7 @@ def _about(dialogue: Dialogue, candidates: Sequence[Candidate], truth: Sequence[
 
 
 class DetectorAlone:
-    """The surest candidate, always: what the detector says without a chooser."""
+    """The detector without a chooser: always the surest candidate."""
 
     policy = "detector alone"
 
@@ -372,7 +372,7 @@ def run(args: argparse.Namespace) -> int:
 
 @dataclass
 class _Run:
-    """A run of ``clue eval rec``: what is measured, and what was loaded for it."""
+    """A run of ``clue eval rec``: its measurements, and the models loaded for them."""
 
     options: RecOptions
     sets: tuple[tuple[str, ...], ...]

@@ -1,9 +1,9 @@
 """Dialogues about the ambiguous requests of `clue eval rec`, with a simulated user.
 
-Of pictures whose objects are all known (simulated scenes, IT2P): the user has one of the objects in
-mind that the request can mean, drawn from the seed, and answers the robot's questions truthfully
-(`clue_ros.lab.language.simulated_user`). A dialogue succeeds when the box at its end, pointed at
-after at most three questions and forced then, has an IoU of at least 0.5 with that object's box.
+All objects of the pictures must be known (simulated scenes, IT2P). The user has one of the objects
+in mind that the request can mean, drawn from the seed, and answers the robot's questions truthfully
+(`clue_ros.lab.language.simulated_user`). The robot asks at most three questions, then must point. A
+dialogue succeeds if its box has an IoU of at least 0.5 with that object's box.
 """
 
 from __future__ import annotations

@@ -93,12 +93,10 @@ class RvosOptions:
     """The options of ``clue eval rvos``."""
 
     data: Path = required("folder of the data set", metavar="DIR")
-    layout: str = option("clips", "how it is laid out", choices=tuple(LAYOUTS))
+    layout: str = option("clips", "its layout", choices=tuple(LAYOUTS))
     split: str = option("test", "part of the data set")
     tracker: str = option(FLOW, "flow, or sam2: and a hub id or folder")
-    ways: tuple[str, ...] = option(
-        WAYS, "which ways to the masks are measured", nargs="+", choices=WAYS
-    )
+    ways: tuple[str, ...] = option(WAYS, "ways to the masks to measure", nargs="+", choices=WAYS)
     agent: str | None = option(
         None,
         "an adapter B that decides alone whether to ask, as of `clue train grpo` (the same as --ivg"
@@ -138,7 +136,7 @@ class Video:
 
 @dataclass
 class Results:
-    """One record for each request and way, and what was left out.
+    """One record for each request and way, and the problems.
 
     seconds, steps: processor time and number of the tracker's steps.
     """
@@ -267,7 +265,7 @@ class _Person:
         return self.user(asked.text)
 
     def about(self, code: str) -> Record:
-        """What was asked, and how it ended."""
+        """Return the record of the questions and the end."""
         held = self.conversation
         asked = 0 if held is None else held.questions
         bits = math.log2(self.first / max(1, len(self.user.candidates)))
@@ -284,7 +282,7 @@ class _Person:
 def _talked(
     known: Known, video: Video, options: RvosOptions, clue: Any
 ) -> tuple[Box | None, Record]:
-    """The box of a dialogue about the first frame with a simulated person, and what was said."""
+    """Return the box of a dialogue about the first frame with a simulated person, and the words."""
     person = _Person(known, video, options)
     if person.conversation is None:
         return None, person.about(person.code)
@@ -297,7 +295,7 @@ def _talked(
 def _acted(
     known: Known, video: Video, options: RvosOptions, clue: Any
 ) -> tuple[int, Box | None, Record]:
-    """The key frame and the box in it of an agent's episode, and what was said."""
+    """Return the key frame and the box of an agent's episode, and the words."""
     person = _Person(known, video, options)
     episode, shown = Episode(code=person.code), seen_frames(len(video.frames))
     if person.conversation is not None:

@@ -1,12 +1,12 @@
 """InViG's tasks whose result is a sentence: M-VQA (an answer) and M-VQG (the next question).
 
-Each sentence of the dialogues is predicted from what was said before it, scored against the true
+Each sentence of the dialogues is predicted from the turns before it, scored against the true
 one (`text_scores`), and the true one is ranked by mean log-probability a token among sentences from
 the dialogues about similar images (`retrieval_candidates`).
 
 A large data set stays on disk, and so do the sentences, the images' features and the results:
 a dialogue and its picture are read when their turn comes, and again for the ranking. In memory are
-30 bytes a sentence and the id of each image; at the end, for the text scores, what was said.
+30 bytes a sentence and the id of each image; at the end, for the text scores, the sentences.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Moment:
     """One sentence to predict.
 
     position: of its dialogue among the samples. box: the person's object, in fractions. context:
-    what was said before.
+    the turns before.
     """
 
     position: int
@@ -87,7 +87,7 @@ class MomentsOnDisk:
         self._width = 0
 
     def knows(self, image_id: str) -> bool:
-        """Whether an image was added."""
+        """Return whether an image was added."""
         return image_id in self._numbers
 
     def add_image(self, image_id: str, features: Features) -> None:
@@ -163,7 +163,7 @@ def rank_of_first(scores: Sequence[float]) -> float:
 
 
 class LastImage:
-    """The features of the image that was looked at last, which the next dialogue often shares."""
+    """A cache of the last image's features: the next dialogue often shares them."""
 
     def __init__(self, clue: Clue) -> None:
         self._clue, self._name = clue, ""
@@ -188,9 +188,9 @@ def collect_moments(
     *,
     newest: bool = False,
 ) -> tuple[MomentsOnDisk, list[str]]:
-    """The moments of all dialogues with their images' features, and what could not be used.
+    """Return the moments of all dialogues with their images' features, and the problems.
 
-    newest: see `moments`. vector: the feature (D,) of an image, by its id and what reads it.
+    newest: see `moments`. vector: the feature (D,) of an image, from its id and its loader.
     """
     told, lost = MomentsOnDisk(), list[str]()
     for position, sample in numbered(samples, lost.append):
@@ -222,8 +222,8 @@ def measure_sentences(
 ) -> tuple[dict[str, Any], JsonSpool]:
     """M-VQA with an oracle, M-VQG without: the scores, and a record for each sentence.
 
-    ranked_among: candidates of the ranking. plain: the share of answers that are right too, as in
-    GuessWhat?! clip: says which images are similar; None: the model's own features. newest: see
+    ranked_among: candidates of the ranking. plain: also measure the share of right answers, as in
+    GuessWhat?! clip: finds similar images; None: the model's own features do. newest: see
     `moments`.
     """
     from clue_ros.model.backbone import IVG

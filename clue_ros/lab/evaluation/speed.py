@@ -1,14 +1,14 @@
-"""Replies timed beside plain transformers doing the same, in turns, so that other load hits alike.
+"""Time replies against plain transformers, in turns, so that other load affects both alike.
 
 Each repetition runs every row once by each contender: "plain" (transformers and peft as a user
 writes them: eager attention with output_attentions, then generate), "best" (the same at
 transformers' best settings, in float32 or bfloat16, whichever a short trial finds faster) and
 "ours" (`Clue`, as shipped). A row's ratio is the median over the repetitions, with the lowest and
 the highest quarter. Every image is new to the model but in "later turn", where the dialogue has
-begun. Beside the table stand what a fresh process takes to its first answer and in memory, what our
-replies cost with more views, larger images, longer prompts, more turns and more images at once, and
-the least time that this machine could take for a reply. On a GPU (`--device cuda`) all contenders
-are there, in bfloat16 unless another type is asked for, and its memory is reported too.
+begun. Beside the table stand a fresh process's time to its first answer and its memory, the cost of
+our replies with more views, larger images, longer prompts, more turns and more images at once, and
+the lower bound of a reply's time on this machine. On a GPU (`--device cuda`) all contenders run in
+bfloat16 unless another type is given, and its memory is reported too.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ START = {"plain": "clue_ros.lab.evaluation.plain_transformers", "ours": "clue_ro
 
 @dataclass(frozen=True)
 class Request:
-    """What a person asks about an image of the demo, and the dialogue that it may lead to."""
+    """A person's request about an image of the demo, and the dialogue after it."""
 
     image: str
     clear: str
@@ -86,7 +86,7 @@ class SpeedOptions:
         None, "measure a model of this size with random weights instead", choices=RANDOM
     )
     full: bool = option(False, "measure the model, then both sizes of random weights")
-    device: str = option("cpu", "where all contenders run", choices=("cpu", "cuda"))
+    device: str = option("cpu", "device of all contenders", choices=("cpu", "cuda"))
     dtype: str | None = option(
         None,
         "of our weights; default: our own choice, on a GPU bfloat16. Transformers has float32, and"
@@ -203,7 +203,7 @@ def _measure(
 
 
 class Bench:
-    """The contenders on one model folder, and what is timed."""
+    """The contenders on one model folder, and the timed requests."""
 
     def __init__(
         self,
@@ -221,7 +221,7 @@ class Bench:
         from clue_ros.lab.evaluation.plain_transformers import PlainTransformers
         from clue_ros.model.quantization import give_back
 
-        give_back()  # what made the model, and the contenders before
+        give_back()  # memory of the model's making and of earlier contenders
         self._device = device or torch.device("cpu")
         self._on_gpu = self._device.type == "cuda"
         self._doubtful_score, self._requests = doubtful_score, requests
@@ -230,7 +230,7 @@ class Bench:
         place = str(self._device)
         self.clue = Clue.load(folder, device=place, dtype=ours, doubtful_score=doubtful_score)
         self._tokens = {(r, asks): self._said(r, asks) for r in requests for asks in (True, False)}
-        # With what the first replies made to stay; the others are not on the GPU yet.
+        # Includes the first replies' caches; the others are not on the GPU yet.
         self._held = torch.cuda.memory_allocated() if self._on_gpu else 0
         kind = getattr(torch, dtype)
         self.plain = PlainTransformers(folder, kind, self._device)
@@ -245,7 +245,7 @@ class Bench:
         self.best = self.bests[self.best_dtype]
 
     def _faster(self) -> str:
-        """The type in which transformers at its best settings answers sooner: a short trial."""
+        """Find by a short trial the type in which transformers at its best settings is faster."""
         if len(self.bests) == 1:
             return next(iter(self.bests))
         image, request = self.images[REQUESTS[0].image], REQUESTS[0]
@@ -254,7 +254,7 @@ class Bench:
         return min(taken, key=taken.__getitem__)
 
     def _said(self, request: Request, asks: bool) -> int:
-        """How many tokens our reply has, its end included; plain transformers writes as many."""
+        """Count our reply's tokens, its end included; plain transformers writes as many."""
         self._decide("both", asks)
         text = request.ambiguous if asks else request.clear
         reply = self.clue.reply(self.clue.look(self.images[request.image]), Dialogue(text))
@@ -268,14 +268,14 @@ class Bench:
         self.clue.policy, self.clue.threshold = policy, 0.0 if asks else 1.0
 
     def fresh(self, image: Image) -> Image:
-        """The image with one pixel that it never had: no one has seen it."""
+        """Return the image with one changed pixel, so that nothing has cached it."""
         self._count += 1
         new: Image = image.copy()
         new[0, 0] = self._count & 255, self._count >> 8 & 255, self._count >> 16 & 255
         return new
 
     def _time(self, work: Callable[[], object]) -> float:
-        """Seconds of some work, to the end of what it gave a GPU to do."""
+        """Return the seconds of some work, its GPU work included."""
         self._wait()
         start = time.perf_counter()
         work()
@@ -332,7 +332,7 @@ class Bench:
         return out
 
     def _libraries(self, model: PlainTransformers) -> dict[str, Timed]:
-        """What transformers and peft do for each row."""
+        """Return the timed work of transformers and peft for each row."""
 
         def judge(image: Image, text: str) -> None:
             model.probability(image, text)
@@ -361,7 +361,7 @@ class Bench:
         }
 
     def _ours(self) -> dict[str, Timed]:
-        """What `Clue` does for each row."""
+        """Return the timed work of `Clue` for each row."""
         clue = self.clue
 
         def p_amb(policy: str, image: Image, r: Request) -> float:
@@ -395,7 +395,7 @@ class Bench:
             "two turns": both,
         }
 
-    # What our replies cost, beside the cheapest of each list.
+    # The cost of our replies, beside the cheapest of each list.
 
     def costs(self, repeats: int) -> dict[str, dict[str, float]]:
         """Median ms of a first answer with a box: by views, pixels, words, turns, and batch."""
@@ -571,8 +571,8 @@ os.write(int(sys.argv[1]), str(used).encode())
 def time_to_first_line(command: Sequence[str]) -> tuple[float, float]:
     """Seconds to a command's first line of output, and its largest resident memory in MB.
 
-    Linux counts what the parent has, so a small process starts it. Python keeps bytecode, even
-    where PYTHONDONTWRITEBYTECODE is set: else each start compiles the package's sources anew.
+    Linux counts the parent's memory, so a small process starts it. Python keeps bytecode, even if
+    PYTHONDONTWRITEBYTECODE is set: else each start compiles the package's sources anew.
     """
     read, write = os.pipe()
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}

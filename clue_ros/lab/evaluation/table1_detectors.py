@@ -109,7 +109,7 @@ class Domain:
 
     @classmethod
     def of_rows(cls, path: Path, split: str) -> Domain:
-        """The photographs of a split of a file of rows; notes on stderr what was left out."""
+        """The photographs of a split of a file of rows; prints the rows left out on stderr."""
         rows = load_rows(path)
         note(rows.problems)
         images = [
@@ -128,12 +128,12 @@ class Domain:
 
     @cached_property
     def labels(self) -> list[bool]:
-        """Whether each sentence is ambiguous."""
+        """The label of each sentence: True if it is ambiguous."""
         return [label for image in self.images for _, label in image.sentences]
 
     @cached_property
     def sources(self) -> list[str]:
-        """Where the image of each sentence is from."""
+        """The source of each sentence's image."""
         return [image.source for image in self.images for _ in image.sentences]
 
 
@@ -283,7 +283,7 @@ def kept(folder: Path, label: str, made_from: str, ask: Callable[[], list[float]
 def ask_chat(
     chat: ChatBaseline, domains: Mapping[str, Domain], folder: Path, dtype: str
 ) -> Iterator[DetectorResult]:
-    """What a chat model generates, and the likelihood of its answers, for every domain."""
+    """Return a chat model's generated answers and their likelihoods, for every domain."""
     for way in ("generated", "likelihood"):
         entry = DetectorEntry(f"{chat.name} ({way})")
 
@@ -348,7 +348,7 @@ class Predictor:
         return self._open[entry]
 
     def _made_from(self, entry: DetectorEntry, images: Sequence[LabelledImage]) -> str:
-        """Hex SHA-256 of everything that the probabilities depend on."""
+        """Return the hex SHA-256 of all inputs of the probabilities."""
         parts = self._checkpoint
         known = f"{entry.label} {digest(images)} {parts.fingerprint()} {parts.backbone.dtype}"
         sha = hashlib.sha256(known.encode())
@@ -364,7 +364,7 @@ class Predictor:
 
 @dataclass(frozen=True, kw_only=True)
 class MissingOptions(DetectorRecipe):
-    """Whether and how missing detectors are trained, as by `clue train detector`."""
+    """Options: the training of missing detectors, as by `clue train detector`."""
 
     no_train: bool = option(False, "leave missing detectors out instead of training them")
     jobs: int = option(
@@ -391,9 +391,7 @@ class Table1Options(DataOptions):
     rows: Path | None = option(
         None, "measure on a file of labelled photographs instead (docs/rows.md)", metavar="FILE"
     )
-    rows_split: str = option(
-        "test", "which photographs of --rows", choices=("train", "val", "test", "all")
-    )
+    rows_split: str = option("test", "split of --rows", choices=("train", "val", "test", "all"))
     model: WeightsOptions
     detectors: Path = option(
         Path("runs/detectors"), "folder of the trained detectors", metavar="DIR"
@@ -530,7 +528,7 @@ def _is_there(entry: DetectorEntry) -> bool:
 
 
 def _training(options: Table1Options, entry: DetectorEntry, base: Path) -> DetectorOptions:
-    """How a missing detector is trained."""
+    """Return the training options of a missing detector."""
     assert entry.folder is not None
     left_out = ("no_train", "jobs")
     recipe = {name: value for name, value in vars(options.missing).items() if name not in left_out}
@@ -549,7 +547,7 @@ def _training(options: Table1Options, entry: DetectorEntry, base: Path) -> Detec
 
 
 def train_all(trainings: Sequence[DetectorOptions], jobs: int) -> None:
-    """Train detectors, `jobs` at a time in processes of their own, each with a GPU if there are."""
+    """Train detectors, `jobs` at a time in separate processes, each with a GPU if there is one."""
     if jobs == 1 or len(trainings) < 2:
         for training in trainings:
             _train(training)
@@ -587,7 +585,7 @@ def _train(training: DetectorOptions) -> None:
 def _check_origin(options: Table1Options, entry: DetectorEntry, base_digest: str) -> None:
     """Refuse a detector of another base or, unless --no-train is given, of another recipe.
 
-    What an older detector does not record is not compared.
+    Settings that an older detector does not record are not compared.
     """
     assert entry.folder is not None
     recorded = read_json(entry.folder / "detector.json").get("training", {})

@@ -95,7 +95,7 @@ class GuesserOptions(RequestOptions):
         f" {DEFAULT_FOLDER}, for it2p: $CLUE_IT2P",
         metavar="PATH",
     )
-    split: str = option("test", "which images", choices=("train", "val", "test", "all"))
+    split: str = option("test", "split of the images", choices=("train", "val", "test", "all"))
     language: str = option("en", "language of InViG's dialogues", choices=("en", "cn"))
     world: str = option(DEFAULT_WORLD, "simulated world", choices=tuple(WORLDS))
     limit: int | None = option(None, "use the first N images only", type=at_least(1), metavar="N")
@@ -109,7 +109,7 @@ class GuesserOptions(RequestOptions):
 
 
 def load_dialogues(options: GuesserOptions) -> tuple[list[TargetDialogue], list[str]]:
-    """The dialogues, image by image, and what could not be used. Raises ClueError."""
+    """Return the dialogues, image by image, and the problems. Raises ClueError."""
     load = {"invig": _invig, "it2p": _it2p, "tabletop": _tabletop}[options.data]
     dialogues, problems = load(options)
     order = {name: i for i, name in enumerate(dict.fromkeys(d.sample.image_id for d in dialogues))}

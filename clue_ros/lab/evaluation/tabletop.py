@@ -1,4 +1,4 @@
-"""Held-out simulated scenes, whose boxes are known exactly.
+"""Measure on held-out simulated scenes, with exact boxes.
 
 A box is right ("accuracy") when its IoU with the target's box is at least 0.5; "center" counts the
 boxes whose centre lies in the target's box. The scenes are new to the model, and the requests are
@@ -134,12 +134,12 @@ def _sample(
 
 
 def _boxes_of(scene: Scene, user: RichUser) -> list[Box]:
-    """The boxes of what the user's words so far can mean."""
+    """Return the boxes of the objects that the user's words so far can mean."""
     return [pixel_box(scene, i) for i in user.candidates]
 
 
 def _held_out(grammar: RichGrammar, seed: Sequence[int]) -> tuple[str, ...]:
-    """A request for a thing that training never named, where the grammar knows some.
+    """Draw a request for a thing that training never named, if the grammar knows one.
 
     Drawn apart, so that a scene's other requests do not depend on it.
     """
@@ -169,11 +169,11 @@ def _about(scene: Scene, request: SceneRequest) -> dict[str, Any]:
 
 
 def _origin(o: SceneObject) -> str:
-    """Where an object comes from, and whether it can be one of training's.
+    """Return an object's source, and whether it can be one of training's.
 
     Of scanned objects `table-unseen` has others than `table`, except where a kind has only one.
     """
-    if not o.names:  # which all scanned objects have
+    if not o.names:  # all scanned objects have names
         return "generated"
     return "scanned, one of several" if CATALOGUED[o.kind] > 1 else "scanned, the only one"
 

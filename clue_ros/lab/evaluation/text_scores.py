@@ -1,6 +1,6 @@
 """Scores of generated sentences against one reference each: BLEU, METEOR, ROUGE-L, CIDEr-D.
 
-The code is pycocoevalcap's, which published figures of captions and of InViG come from. BLEU,
+The code is pycocoevalcap's, as for the published figures of captions and of InViG. BLEU,
 ROUGE-L and CIDEr-D are Python. METEOR 1.5 and the Penn Treebank tokenizer are Java programs. METEOR
 runs where there is a `java`; else nltk's METEOR of 2005 stands for it, with exact and stem matches
 and without WordNet's synonyms. `meteor_version` says which. Sentences are split by `tokenize`,
@@ -60,7 +60,7 @@ def text_scores(pairs: Sequence[tuple[str, str]]) -> dict[str, float | str | Non
 
 
 def problems_of(scores: dict[str, Any]) -> list[str]:
-    """What `text_scores` left out, for a person."""
+    """Return a message about the scores that `text_scores` left out."""
     if scores["bleu_1"] is None:
         return [NOT_INSTALLED]
     return [NO_METEOR] if scores["meteor"] is None else []

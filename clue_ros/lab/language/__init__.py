@@ -1,1 +1,1 @@
-"""How people speak of a table: references, questions, answers and whole dialogues."""
+"""People's language about a table: references, questions, answers and whole dialogues."""

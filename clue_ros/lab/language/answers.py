@@ -43,7 +43,7 @@ class Respondent:
     def answer(self, question: ClarifyingQuestion, *, unsure: float = UNSURE_RATE) -> Answer | None:
         """Answer a question; None when no words distinguish the target from any candidate.
 
-        unsure: how often the choice is left to the robot, which then takes its first option.
+        unsure: share of answers that leave the choice to the robot's first option.
         """
         if question.axis == "yes" and self.rng.uniform() < DIRECT_RATE:
             return self._yes_or_no(question)
@@ -73,7 +73,7 @@ class Respondent:
         return pick(self.rng, words.NO), rest
 
     def _direct(self, question: ClarifyingQuestion) -> Answer | None:
-        """Name the property asked for, in the question's own words or by the option's number."""
+        """Name the property asked for, in the question's words or by the option's number."""
         groups = question.groups
         word = next((w for w, group in groups.items() if self.target in group), None)
         if word is not None and len(groups) > 1:
@@ -110,7 +110,7 @@ class Respondent:
         return noun if not named or self.holds_for(noun, group) else words.ANY_NOUNS[0]
 
     def holds_for(self, noun: str, group: Candidates) -> bool:
-        """Whether every object of a group is called so."""
+        """Return whether every object of a group has this noun."""
         kinds = self.phrasing.nouns
         return all(
             is_called(self.objects[i], noun) or noun in kinds.get(self.objects[i].kind, ())

@@ -5,7 +5,7 @@
     key frame     a thought, then {"bbox_2d": [x1, y1, x2, y2], "point_2d": [x, y]}, 0..1000
 
 The thought stands between <think> and </think>. Forms and the person's tags (<information>) are the
-published ones; the words of the prompt are our own. `read_action` forgives what models get wrong:
+published ones; the words of the prompt are our own. `read_action` accepts common errors of models:
 missing tags, prose around a form, single quotes, fractions, corners in another order.
 """
 

@@ -2,8 +2,8 @@
 
 It adds to the rich grammar synonyms and hypernyms ("the can" of a soup can), uses ("something to
 cut with"), materials, parts, requests typed without articles or in capitals, polite forms,
-corrections in the middle of a request, sizes where all are as big, and landmarks of which there are
-several. A request is clear only if one object of the scene matches it by any of its names.
+corrections in the middle of a request, sizes of equally big objects, and ambiguous landmarks. A
+request is clear only if one object of the scene matches it by any of its names.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ OBJECT_SORTS: dict[str, float] = {
     "plain": 0.36, "place": 0.13, "relation": 0.13, "order": 0.06, "size": 0.1, "negation": 0.03,
     "plural": 0.05, "material": 0.05, "part": 0.04, "use": 0.05,
 }  # fmt: skip
-"""How often people's requests are of each sort."""
+"""Weights of the sorts of people's requests."""
 OBJECT_BALANCED_SORTS: dict[str, dict[str, float]] = {
     "clear": {
         "plain": 0.33, "place": 0.11, "relation": 0.14, "order": 0.12, "size": 0.11,
@@ -60,7 +60,7 @@ OBJECT_BALANCED_SORTS: dict[str, dict[str, float]] = {
         "plural": 0.06, "material": 0.05, "use": 0.05,
     },
 }  # fmt: skip
-"""How often each sort is tried for training."""
+"""Weights of the sorts tried for training."""
 CANONICAL_RATE = 0.5
 """Share of nouns that are the kind's own; the others are another name or a hypernym."""
 BARE_RATE, POLITE_RATE, CORRECTED_RATE = 0.12, 0.15, 0.05
@@ -71,9 +71,9 @@ CAPITAL_RATE, UPPER_RATE = 0.12, 0.03
 
 @dataclass(frozen=True)
 class ObjectPhrasing(Phrasing):
-    """How people put references to real things into words; a reference's kind is its noun.
+    """People's wording of references to real things; a reference's kind is its noun.
 
-    wrong_nouns, wrong_colors: what is said by mistake in a corrected request.
+    wrong_nouns, wrong_colors: words said by mistake in a corrected request.
     """
 
     wrong_nouns: tuple[str, ...] = ()
@@ -131,7 +131,7 @@ class ObjectGrammar(RichGrammar):
     other names has those of its kind. nouns: kind -> the robot's noun, the kind itself. all_nouns:
     every noun that people use, the names of single objects (brands) among them. colors: the world's
     and those of scanned objects. single: nouns of generated kinds whose plural and misspellings the
-    tokenizer does not know, because it was made when no world had such a kind.
+    tokenizer lacks.
     """
 
     sorts = OBJECT_SORTS
@@ -206,10 +206,10 @@ class ObjectGrammar(RichGrammar):
             return None
         return self.phrasing.typed(self.phrasing.phrase(found[0], rng), rng), found[1]
 
-    # --- what is drawn
+    # --- draws
 
     def referents(self, reference: Reference, objects: Objects) -> Candidates | None:
-        """The objects that a reference can mean, for people who also say it vaguely."""
+        """Return the objects that a reference can mean, vague references included."""
         return referents(reference, objects, vague=True)
 
     def noun_of(self, o: SceneObject, rng: Rng) -> str:
@@ -276,7 +276,7 @@ class ObjectGrammar(RichGrammar):
         return Reference(noun, color, relation=(relation, landmark))
 
     def _absent_reference(self, objects: Objects, rng: Rng) -> Reference:
-        """Draw what the scene may lack: a thing, a colour or material of one, a use."""
+        """Draw a thing, a colour or material of one, or a use, that the scene may lack."""
         form = rng.uniform()
         o = objects[int(rng.integers(len(objects)))]
         if form < 0.32:

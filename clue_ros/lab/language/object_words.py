@@ -9,9 +9,9 @@ from clue_ros.dialogue.object_names import comma_separated
 
 @dataclass(frozen=True)
 class Use:
-    """What something is for. phrases: how people say it. kinds: those that serve it.
+    """A use of things. phrases: its wordings. kinds: those that serve it.
 
-    perhaps: kinds that some people would take for it; a scene that has one gives no such request.
+    perhaps: kinds that some people would use for it; a scene with one gives no such request.
     """
 
     phrases: tuple[str, ...]
@@ -95,7 +95,7 @@ USES: dict[str, Use] = {
     "scoop": _use("something to stir with, something to eat soup with", "spoon",
                   "fork, knife, spatula, pencil, pen"),
 }  # fmt: skip
-"""What `Reference.use` names."""
+"""The uses that `Reference.use` names."""
 
 USE_REQUESTS: tuple[str, ...] = (
     "give me {}", "hand me {}", "pass me {}", "bring me {}", "get me {}", "fetch me {}",
@@ -112,7 +112,7 @@ POLITE_REQUESTS: tuple[str, ...] = (
     "may i ask you for {} ?", "kindly pass {}", "it would be great to have {}",
 )  # fmt: skip
 
-# A correction in the middle of a request: what was said by mistake, then what is meant.
+# A correction in the middle of a request: the mistake, then the words meant.
 CORRECTIONS: tuple[str, ...] = (
     "{w} , no , {p}", "{w} , no wait , {p}", "{w} , sorry , {p}", "{w} , i mean {p}",
     "{w} , no sorry , {p}", "{w} or rather {p}",

@@ -1,6 +1,6 @@
 """The sentences of CLUE's Dataset 1 (section IV-A): "get the X", clear or ambiguous.
 
-X is a kind, a colour, or both. No dialogue goes on from them: the detector reads the request alone.
+X is a kind, a colour, or both. The dialogues end there: the detector reads the request alone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from clue_ros.lab.simulator.spec import WorldSpec
 
 
 class PaperGrammar(RichGrammar):
-    """How the paper's instructions speak of the objects of a scene."""
+    """The grammar of the paper's instructions about the objects of a scene."""
 
     sorts: Mapping[str, float] = MappingProxyType({"plain": 1.0})
     balanced_sorts: Mapping[str, Mapping[str, float]] = MappingProxyType(

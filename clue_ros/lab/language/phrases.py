@@ -58,7 +58,7 @@ def misspelling_table(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Phrasing:
-    """How the people of a world put references into words.
+    """The wording of references by the people of a world.
 
     nouns: kind -> its nouns. misspellings: word -> misspellings. rate: share of utterances with one
     of them. requests: templates of requests.

@@ -3,8 +3,8 @@
 The forms are those of PaliGemma's mix checkpoints (ai.google.dev, "PaliGemma prompt and system
 instructions") and of its pretraining (Beyer et al. 2024, appendix: presence "Is {thing} in the
 image?", counting "How many {thing}?", listing "What objects are in the image?"). Answers are one
-word, numbers are digits. Each box of "detect" has the label that the prompt gave. No document says
-what PaliGemma answers for something that is not there; here the answer is empty.
+word, numbers are digits. Each box of "detect" has the label of the prompt. PaliGemma's answer for
+absent things is not documented; here it is empty.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from clue_ros.lab.simulator.worlds import world_spec
 LISTED = 8  # objects that a "detect" answer, a list or a caption names at most
 MOST = 12  # highest number that is answered
 
-# How often a "detect" prompt is of each form.
+# Weights of the forms of a "detect" prompt.
 DETECTIONS: dict[str, float] = {
     "noun": 0.36, "phrase": 0.24, "several": 0.2, "absent": 0.16, "all": 0.04,
 }  # fmt: skip
-# How often a question is of each sort: about a whole picture, about a picture of one object.
+# Weights of the sorts of questions: about a whole picture, about a picture of one object.
 QUESTIONS: dict[str, float] = {
     "color": 0.22, "kind": 0.12, "number": 0.22, "presence": 0.2, "check": 0.12, "size": 0.08,
     "listing": 0.04,
@@ -87,14 +87,14 @@ class TaskQuestion:
 
 
 Entries = list[tuple[str, Candidates]]
-"""Entries of a "detect" prompt, with the objects that each means; () for what is not there."""
+"""Entries of a "detect" prompt, with the objects that each means; () for absent things."""
 
 
 @dataclass(frozen=True)
 class PublicTasks:
     """The sentences of a world.
 
-    nouns: kind -> its nouns, of which answers use the first. Where objects have names of their own
+    nouns: kind -> its nouns; answers use the first. Where objects have names of their own
     (`SceneObject.names`), each noun stands for itself. single: nouns that have no plural here
     (`ObjectGrammar.single`).
     """
@@ -147,7 +147,7 @@ class PublicTasks:
         return [entry] if entry is not None else None
 
     def _entry(self, objects: Objects, rng: Rng, present: bool) -> tuple[str, Candidates] | None:
-        """A noun, perhaps with a colour, for what is there or is not."""
+        """Draw a noun, perhaps with a colour, for a present or absent thing."""
         drawn = self._description(objects, rng, present)
         if drawn is None:
             return None
@@ -158,7 +158,7 @@ class PublicTasks:
     def _description(
         self, objects: Objects, rng: Rng, present: bool, color_rate: float = 0.35
     ) -> tuple[str, str | None, Candidates] | None:
-        """A kind, perhaps with a colour, that is there or is not, and its objects."""
+        """Draw a present or absent kind, perhaps with a colour, and its objects."""
         for _ in range(_TRIES):
             if present or rng.uniform() < 0.4:
                 kind = self.noun_of(objects[int(rng.integers(len(objects)))], rng)

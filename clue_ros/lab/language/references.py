@@ -68,7 +68,7 @@ PLACE_DIRECTIONS: dict[str, Position] = {
 
 @dataclass(frozen=True)
 class Landmark:
-    """An object that another one is described by: the only object of its kind and colour."""
+    """A landmark that describes another object: the only object of its kind and colour."""
 
     kind: str
     color: str | None = None
@@ -118,12 +118,12 @@ class Reference:
 
 
 def is_called(o: SceneObject, noun: str | None) -> bool:
-    """Whether people call an object so; None: whether they call it an object."""
+    """Return whether people call an object by a noun; True for None."""
     return noun is None or noun == o.kind or noun in o.names
 
 
 def has_color(o: SceneObject, color: str | None) -> bool:
-    """Whether an object has a colour, among others perhaps."""
+    """Return whether a colour is one of an object's."""
     return color is None or color == o.color or color in o.colors
 
 
@@ -132,8 +132,8 @@ def referents(reference: Reference, objects: Objects, *, vague: bool = False) ->
 
     None where people would differ.
 
-    vague: whether "the big mug" of mugs that are all as big, and "the mug by the bowl" of several
-    bowls, are ambiguous. Else nobody says so (None), as in the rich grammar.
+    vague: "the big mug" of equally big mugs, and "the mug by the bowl" of several bowls, are
+    ambiguous. Else nobody says so (None), as in the rich grammar.
     """
     pool: Candidates | None = _called(reference, objects)
     if pool is None:
@@ -187,7 +187,7 @@ def _called(reference: Reference, objects: Objects) -> Candidates | None:
 def counted_before(reference: Reference, objects: Objects) -> Candidates:
     """The objects that are counted before the one that a reference by order means; else ().
 
-    A size is not resolved through other objects: naming all that are compared made such requests
+    A size is not resolved through other objects: naming all compared objects made such requests
     worse (models/household/NOTES.md).
     """
     if reference.order is None:
@@ -200,9 +200,9 @@ def counted_before(reference: Reference, objects: Objects) -> Candidates:
 def by_size(
     pool: Sequence[int], objects: Objects, size: str, *, vague: bool = False
 ) -> Candidates | None:
-    """The big or the small objects of a pool that has both, if they look so in the picture too.
+    """Return the big or small objects of a pool with both, if they look so in the picture too.
 
-    vague: where none is plainly bigger, and all look as big, all of them.
+    vague: return all if none is plainly bigger and all look as big.
     """
     if len(pool) < 2 or any(objects[i].extent <= 0 for i in pool):
         return None
@@ -263,7 +263,7 @@ def by_relation(
 
 
 def relation_holds(o: SceneObject, landmark: SceneObject, relation: str) -> bool | None:
-    """Whether an object is in a relation to the landmark; None where people would differ."""
+    """Return whether an object is in a relation to the landmark; None if people would differ."""
     if relation == "next":
         gap = Box(*o.box).gap(Box(*landmark.box))
         return True if gap <= TOUCHING[0] else False if gap >= TOUCHING[1] else None
@@ -274,12 +274,12 @@ def relation_holds(o: SceneObject, landmark: SceneObject, relation: str) -> bool
 
 
 def by_order(pool: Sequence[int], objects: Objects, number: int, side: str) -> Candidates | None:
-    """The number-th object of a pool counted from a side; None where the order is not plain."""
+    """Return the number-th object of a pool from a side; None if the order is unclear."""
     if len(pool) < max(2, number):
         return None
     axis = int(side in ("top", "bottom"))
     places = _counted(pool, objects, side)
-    # Nobody counts from the left what lies one behind the other.
+    # Nobody counts objects from the left that lie one behind the other.
     spread = np.ptp([objects[i].center for i in pool], axis=0)
     if spread[axis] < 0.7 * spread[1 - axis]:
         return None
@@ -312,7 +312,7 @@ def by_place(
 
 
 def _is_called_so(chosen: Sequence[int], objects: Objects, place: str, pool: Sequence[int]) -> bool:
-    """Whether people would use the place word: not every first object in a direction is called so.
+    """Return whether people would use the place word for the first objects in its direction.
 
     Nobody calls the only red block "the left red one" when it lies on the right, nor gives a
     corner's name to a block that is in no corner of the others.

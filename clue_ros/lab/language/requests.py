@@ -13,7 +13,7 @@ from clue_ros.lab.simulator.scene import Scene
 
 @dataclass(frozen=True)
 class SceneRequest:
-    """A request, what it says, and the objects (by index) that it can mean."""
+    """A request, its reference, and the objects (by index) that it can mean."""
 
     text: str
     reference: Reference

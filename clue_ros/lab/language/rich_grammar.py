@@ -32,14 +32,14 @@ from clue_ros.lab.language.words import SIZES, Rng, pick
 from clue_ros.lab.simulator.spec import WorldSpec
 
 WANTS: dict[str, float] = {"clear": 0.45, "ambiguous": 0.40, "absent": 0.15}
-"""How often people's requests are clear, ambiguous, or for an object that is not there."""
+"""Shares of people's requests: clear, ambiguous, for an absent object."""
 BALANCED_WANTS: dict[str, float] = {"clear": 0.44, "ambiguous": 0.36, "absent": 0.20}
-"""The same for training. Absent ones are more frequent: many present objects resemble them."""
+"""The same for training, with more absent ones: many present objects resemble them."""
 SORTS: dict[str, float] = {
     "plain": 0.34, "place": 0.2, "relation": 0.14, "order": 0.1, "size": 0.09, "negation": 0.06,
     "plural": 0.07,
 }  # fmt: skip
-"""How often people's requests are of each sort; "plain" gives kind, colour or both."""
+"""Weights of the sorts of people's requests; "plain" gives kind, colour or both."""
 # Order and size have to be worked out from several objects, and are learned last: half as often
 # right as a kind and a colour when they are as frequent as in people's requests. Requests that few
 # scenes allow, a clear one by its kind alone or an ambiguous one by size, are tried more often, so
@@ -54,7 +54,7 @@ BALANCED_SORTS: dict[str, dict[str, float]] = {
         "plural": 0.07,
     },
 }  # fmt: skip
-"""How often each sort is tried for training."""
+"""Weights of the sorts tried for training."""
 CORRECTION_RATE = 0.03
 """Share of answers that name another object after all."""
 _FORM_TRIES = 15  # objects that are tried in a form before another form is drawn
@@ -78,7 +78,7 @@ def request_form(sort: str, kind: float, color: float) -> RequestForm:
 
 
 def random_form(rng: Rng, sorts: Mapping[str, float] = SORTS) -> RequestForm:
-    """Draw a form; sorts: how often each."""
+    """Draw a form; sorts: their weights."""
     kind = rng.uniform()
     sort = str(rng.choice(list(sorts), p=list(sorts.values())))
     return request_form(sort, kind, rng.uniform())
@@ -117,10 +117,10 @@ def random_reference(objects: Objects, rng: Rng, form: RequestForm | None = None
 
 
 class RichGrammar:
-    """How people and the robot talk about the objects of a world. Every choice is drawn from `rng`.
+    """The language of people and robot about the objects of a world. `rng` makes every choice.
 
     via: whether the states of clear requests say which objects are counted (`DialogueState.via`).
-    nouns: kind -> the noun that the robot uses. phrasing: how people put references into words.
+    nouns: kind -> the noun that the robot uses. phrasing: people's wording of references.
     """
 
     sorts: Mapping[str, float] = SORTS
@@ -153,7 +153,7 @@ class RichGrammar:
             balanced: draw clear and ambiguous ones in similar forms, as far as the scene allows.
                 Else "the mug" mostly means one of several, since few scenes have one mug alone, and
                 a model that learns from it asks about a single mug.
-            sorts: how often each sort of reference is tried, instead.
+            sorts: weights of the sorts of reference to try, instead.
         """
         if balanced and sorts is None:
             sorts = self.balanced_sorts.get(want, self.sorts)

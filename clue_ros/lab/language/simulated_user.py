@@ -1,4 +1,4 @@
-"""A simulated user has one object in mind and answers the robot's questions truthfully."""
+"""A simulated user with one object in mind, who answers the robot's questions truthfully."""
 
 from __future__ import annotations
 

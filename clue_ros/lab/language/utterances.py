@@ -1,19 +1,19 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""Utterances of people with their class, drawn from templates: what `clue train intent` learns.
+"""Utterances of people with their class, drawn from templates, for `clue train intent`.
 
-`templates/LANGUAGE/CLASS.txt` has one form of a sentence a line, with slots that are filled at
-random; `slots.txt` has what they are filled with:
+`templates/LANGUAGE/CLASS.txt` has one form of a sentence a line, with slots to fill at random;
+`slots.txt` has their fillings:
 
     {np} a noun phrase   {n} a noun   {ns} a plural   {one} "the red one"   {pron} "it"
     {color}   {place} "on the shelf"   {person} "my sister"   {time} "yesterday"
-    {verb} {verbing} {verbed} what is done with an object, in three forms
+    {verb} {verbing} {verbed} an action on an object, in three forms
 
 The words of nouns and of their modifiers are marked, so that the same draws teach which words name
 things (`clue_ros.dialogue.nouns`). A noun is any name of `clue_ros.dialogue.object_names`, a
 person, or, in a share of draws, a word that does not exist, so that no list of nouns is learned. A
-sentence gets what speech adds (courtesy, hesitation, an address), and loses what a recognizer or a
-keyboard loses (punctuation, case, letters, accents).
+sentence gets additions of speech (courtesy, hesitation, an address), and loses what a recognizer or
+a keyboard loses (punctuation, case, letters, accents).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ NEGATED = 0.12  # share of refusals that negate a request
 NEW_WORD = 0.25  # share of nouns that no list has
 MISSPELT = 0.06  # share of utterances with a misspelt word
 UNPUNCTUATED = 0.5  # share of utterances as a recognizer writes them
-COURTEOUS = 0.25  # share of utterances with what speech adds
+COURTEOUS = 0.25  # share of utterances with additions of speech
 
 _MARKS = re.compile(f"[{NOUN}{MODIFIER}]")
 _SLOT = re.compile(r"\{(\w+)\}")
@@ -51,7 +51,7 @@ Slots = Mapping[str, Callable[[Rng], str]]
 
 @dataclass(frozen=True)
 class Utterance:
-    """What a person says, its class (of `clue_ros.dialogue.intent.CLASSES`), and the open question.
+    """An utterance, its class (of `clue_ros.dialogue.intent.CLASSES`), and the open question.
 
     marked: the text with NOUN or MODIFIER before the words of things.
     """
@@ -71,7 +71,7 @@ def templates(name: str) -> tuple[str, ...]:
 
 @cache
 def has_more(name: str) -> bool:
-    """Whether there are rarer forms beside the common ones, in LANGUAGE/more/CLASS.txt."""
+    """Return whether LANGUAGE/more/CLASS.txt has rarer forms beside the common ones."""
     return (files("clue_ros.lab.language") / "templates" / f"{name}.txt").is_file()
 
 
@@ -102,7 +102,7 @@ def new_word(rng: Rng) -> str:
 
 
 class Language(ABC):
-    """How things are named in a language. `name` is the folder of its templates."""
+    """The names of things in a language. `name` is the folder of its templates."""
 
     name = ""
 
@@ -239,7 +239,7 @@ class English(Language):
 
 
 class French(Language):
-    """French. Nouns of slots.txt have their article, which tells their gender."""
+    """French. Nouns of slots.txt have their article for their gender."""
 
     name = "fr"
     pronouns = ("le", "la", "les", "ça")
@@ -351,7 +351,7 @@ def spoken(text: str, rng: Rng, language: Language) -> str:
 
 
 # -------------------------------------------------------------------------------------------------
-# An open question, and what is said to it.
+# An open question, and the replies to it.
 
 
 def question(rng: Rng, language: Language) -> Asked:
@@ -396,7 +396,7 @@ def draw(kind: str, rng: Rng, language: Language = LANGUAGES[0]) -> Utterance:
 
 
 def _of_question(rng: Rng, asked: Asked, language: Language) -> dict[str, str]:
-    """Slots that speak of what the question is about."""
+    """Return fillings of slots about the question's object."""
     if not asked.is_open:
         return {}
     options = [offer for offer in asked.offered if offer not in _YES_NO]
@@ -416,7 +416,7 @@ def _negated(rng: Rng, language: Language) -> str:
 
 
 def _request(rng: Rng, asked: Asked, language: Language) -> tuple[str, str]:
-    """A request, or a description of what is wanted; of the object that is open, an answer."""
+    """A request, or a description of the wanted object; to an open question, an answer."""
     name = "request" if rng.uniform() < 0.55 else "description"
     if name == "request" and rng.uniform() < 0.3:
         form = pick(rng, language.requests)
@@ -427,7 +427,7 @@ def _request(rng: Rng, asked: Asked, language: Language) -> tuple[str, str]:
     if not asked.is_open:
         return language.fill(form, rng), "request"
     given = _of_question(rng, asked, language)
-    if name == "description":  # to a question, what describes is an answer
+    if name == "description":  # after a question, a description is an answer
         return language.fill(form, rng, given if rng.uniform() < 0.6 else None), "answer"
     if rng.uniform() < 0.4:
         return language.fill(form, rng, given), "answer"
@@ -447,7 +447,7 @@ def _mixed(rng: Rng, asked: Asked, language: Language) -> tuple[str, str]:
 
 
 def _answer(rng: Rng, asked: Asked, language: Language) -> str:
-    """What answers the question."""
+    """Draw an answer to the question."""
     if rng.uniform() < 0.2 and asked.offered != _YES_NO:
         return pick(rng, asked.offered or (language.definite(asked.about),))
     given = _of_question(rng, asked, language) if rng.uniform() < 0.6 else None

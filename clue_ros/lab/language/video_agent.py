@@ -64,7 +64,7 @@ class Agent(Protocol):
 
 @dataclass
 class Episode:
-    """What was done. found: where it ended, None without an object."""
+    """The actions of an episode. found: the object at its end, None without one."""
 
     actions: list[Action] = field(default_factory=list)
     code: str = "MAX_TURNS"
@@ -145,7 +145,7 @@ class GrounderAgent:
         return KeyFrame(self.best_frame(dialogue))
 
     def point(self, frame: int, dialogue: Dialogue) -> Grounding | None:
-        """Where it points in a frame; None where it says that there is no such thing."""
+        """Return its grounding in a frame; None if it says that there is no such thing."""
         reply = self.clue.reply(self.views[frame], dialogue, force_grounding=True)
         return reply if isinstance(reply, Grounding) else None
 

@@ -25,7 +25,7 @@ MORE_WORDS = (
 def vocabulary(world: str = DEFAULT_WORLD, *, public: bool = False) -> list[str]:
     """Every word that the embedded tokenizer knows, in alphabetical order.
 
-    world: the world that the base is trained on, with whose grammar it is told of every picture.
+    world: the world of the base's training; its grammar describes every picture.
     public: with the words and numbers of PaliGemma's public tasks.
     """
     parts = [MORE_WORDS, *grammar_of(world).words()]

@@ -1,7 +1,7 @@
-"""Adapters A and B taught on, for some minutes, with a few labelled photographs of one table.
+"""Train adapters A and B on, for some minutes, with a few labelled photographs of one table.
 
 A step's pictures are half photographs (mirrored, shifted, zoomed, relit) and half the simulated
-scenes that the adapters learned from, so that they forget nothing. Each request stands in many
+scenes that the adapters learned from, so that they forget nothing. Each request appears in many
 forms, and is answered by the box, by a question that its answer ends, or by "i don't see it". Data,
 losses and loop are those of `clue train ivg` and `clue train detector`. `clue_ros.lab.adapt_trial`
 measures whether it helps.
@@ -47,18 +47,18 @@ from clue_ros.model.loading import read_json, write_json
 
 STEPS = {IVG: 24, DETECTOR: 12}  # with 8 pictures each: under a minute of two cores
 BATCH = 8
-RATE = 3e-4  # of the last steps that the embedded adapters were taught before
-SHARE = 0.5  # of a step's pictures that are photographs
-SCENES, CHECKED = 300, 100  # simulated: of those that are replayed, of those that are checked
+RATE = 3e-4  # learning rate of the embedded adapters' last training steps
+SHARE = 0.5  # share of a step's pictures that are photographs
+SCENES, CHECKED = 300, 100  # numbers of simulated scenes: replayed, evaluated
 ZOOMED = 0.3  # share of the photographs that show some of their objects larger
 LONGER_SIDE = 640  # pixels at which a photograph is mirrored, shifted and zoomed
-_RASTER = 128  # side of the instance map that is made of boxes
+_RASTER = 128  # side of the instance map drawn from boxes
 _SETTINGS = {IVG: "ivg.json", DETECTOR: "detector.json"}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request is for, such as "red can", and the numbers of the boxes that it means."""
+    """The phrase of a request, such as "red can", and the numbers of the boxes that it means."""
 
     phrase: str
     meant: tuple[int, ...]
@@ -66,7 +66,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Labelled:
-    """A photograph with the boxes of its requests as objects, whose only name is their number."""
+    """A photograph whose objects are the boxes of its requests, named by number."""
 
     id: str
     shown: Scene
@@ -78,7 +78,7 @@ class Labelled:
 
 
 def labelled(photographs: Sequence[Photograph]) -> list[Labelled]:
-    """The photographs as scenes; one that cannot be read, or has no box, is left out."""
+    """Return the photographs as scenes, without those that are unreadable or have no box."""
     rows = []
     for photograph in photographs:
         boxes = list(dict.fromkeys(box for r in photograph.requests for box in r.boxes))
@@ -114,7 +114,7 @@ def labelled(photographs: Sequence[Photograph]) -> list[Labelled]:
 def moments(
     phrase: str, candidates: tuple[int, ...], objects: Sequence[SceneObject], rng: Rng
 ) -> list[DialogueState]:
-    """A dialogue that begins with a request for a phrase, which means these objects."""
+    """A dialogue that begins with a request for a phrase; the phrase means these objects."""
     text = pick(rng, REQUESTS).format(f"the {phrase}")
     if len(candidates) == 1:
         return [DialogueState(text, candidates, None)]
@@ -132,8 +132,8 @@ def moments(
 class TablePhotographs(RandomPhotographs[Labelled]):
     """Photographs of one table with moments of dialogues about them, drawn anew each time.
 
-    instruction: "clarify" for what adapter B says, else the detector's view. known: whether the
-    tokenizer has a phrase's words.
+    instruction: "clarify" for adapter B's replies, else the detector's samples. known: whether
+    the tokenizer has a phrase's words.
     """
 
     def __init__(
@@ -166,7 +166,7 @@ class TablePhotographs(RandomPhotographs[Labelled]):
     def _query(
         self, item: Labelled, scene: Scene, mirror: Mirror, rng: np.random.Generator
     ) -> Query:
-        """A moment of a dialogue. What a zoomed part does not show is not there."""
+        """Draw a moment of a dialogue. Objects outside a zoomed part count as absent."""
         asked = item.asked[int(rng.integers(len(item.asked)))]
         shown = {int(o.names[0]): place for place, o in enumerate(scene.objects)}
         meant = tuple(shown[number] for number in asked.meant if number in shown)
@@ -194,13 +194,13 @@ class Recipe:
 def train_adapters(
     source: Path, photographs: Sequence[Photograph], out: Path, recipe: Recipe
 ) -> dict[str, float]:
-    """Teach the adapters of a model on, and write them with their fusion; goes on where it ended.
+    """Train a model's adapters on and write them with their fusion; resume an interrupted run.
 
-    source: the model's folder. out: of the adapters, with the runs' states. Returns what they make
-    of simulated scenes: box_right, the share of boxes with an IoU of at least 0.5 (the decoder told
-    the tokens before), and f1 of the detector.
+    source: the model's folder. out: folder of the adapters and the runs' states. Returns figures on
+    simulated scenes: box_right, the share of boxes with an IoU of at least 0.5 (teacher-forced),
+    and f1 of the detector.
 
-    Raises ClueError and FileNotFoundError for scenes that are not there.
+    Raises ClueError and FileNotFoundError for missing scenes.
     """
     done = out / "simulated.json"
     if done.is_file():

@@ -20,10 +20,10 @@ from clue_ros.model.torch_backbone import TorchModel, load_model
 def frozen_base(
     options: LearnerOptions, base: Path, device: torch.device, data: Collection[str]
 ) -> tuple[TorchModel, Any]:
-    """The base in a folder with no weight to learn, and its processor; sets the seed.
+    """Load a base with frozen weights, and its processor; set the seed.
 
-    data: the data sets, as `--data` names them. Raises ClueError for a base without the words of
-    the world, where scenes or photographs are spoken of in its language.
+    data: the data sets, as `--data` names them. Raises ClueError for a base that lacks words of
+    the world, if the data use its language.
     """
     torch.manual_seed(options.seed)
     backbone = load_model(base, device=device, dtype=getattr(torch, options.base_dtype))
@@ -35,7 +35,7 @@ def frozen_base(
 
 
 def checkpoint_activations(backbone: TorchModel) -> None:
-    """Keep a block's input alone for the backward pass, which runs the block again."""
+    """Keep only each block's input; the backward pass runs the block again."""
     model = backbone.model
     enable = getattr(model, "activation_checkpointing_enable", None)  # from transformers 5.21 on
     (enable or model.gradient_checkpointing_enable)({"use_reentrant": False})
@@ -61,7 +61,7 @@ def check_words(tokenizer: Any, world: str, model: str) -> None:
 
 
 def base_name(model: str, out: Path) -> str | None:
-    """The base's name for adapter_config.json, as in peft; None if `out` lies in its folder."""
+    """Return the base's name for adapter_config.json; None if `out` lies in the base's folder."""
     if not Path(model).is_dir():
         return model
     folder = Path(model).resolve()

@@ -22,10 +22,10 @@ from clue_ros.lab.simulator.scene import Image, Scene
 NEW_TABLES = 0.4  # share of simulated pictures with another table
 UNEVEN_LIGHT = 0.5  # share of pictures with an uneven light
 DEVELOPED = 0.6  # share of pictures that a camera's own processing changes
-RIM_CELLS = 4  # cells of the instance map around an object that keep their table and shadow
+RIM_CELLS = 4  # cells around an object whose table and shadow stay
 CROP_MARGIN = (0.05, 0.4)  # around a cropped object, as a share of its box's sides
-ZOOM_MARGIN = (0.03, 0.3)  # on each side of what is zoomed at, as a share of its longer side
-LARGEST_ZOOM = 0.8  # longer side of what is zoomed at, with its margins, as a share of the picture
+ZOOM_MARGIN = (0.03, 0.3)  # around the zoomed objects on each side, as a share of their longer side
+LARGEST_ZOOM = 0.8  # longer side of a zoomed part, with its margins, as a share of the picture
 CUT = 0.02  # share of an object's box that may reach into it from outside
 CROP_CELLS = 0.02  # share of a crop that an object covers at least to count as shown
 _BANK = 48  # textures to choose from
@@ -39,8 +39,8 @@ NO_MIRROR: Mirror = (False, False)
 class Picture:
     """An augmented picture, uint8 RGB (S, S, 3), with its objects and instance map.
 
-    mirror: how it was mirrored, which decides the words left and right. record: IT2P's own, of a
-    photograph. subject: the object that it was cropped around; None for a whole picture.
+    mirror: the mirrored axes, which decide the words left and right. record: IT2P's record of a
+    photograph. subject: the object at the centre of a crop; None for a whole picture.
     """
 
     scene: Scene
@@ -80,7 +80,7 @@ class ScenePool:
         return None if self.records is None else self.records[index]
 
     def augmented(self, index: int, rng: np.random.Generator, *, turns: bool = False) -> Picture:
-        """Picture `index` mirrored, shifted, scaled, relit, exposed and developed at random.
+        """Mirror, shift, scale, relight, expose and develop picture `index` at random.
 
         Photographs, which show the table from above, are mirrored top to bottom too; simulated
         scenes, whose instance maps are exact, get other tables. turns: also turn photographs by
@@ -187,7 +187,7 @@ def cropped(
 
 
 def zoomed(scene: Scene, rng: np.random.Generator) -> Scene | None:
-    """A part of the picture that shows some of the objects larger, each wholly; at its own aspect.
+    """Crop the picture around some whole objects to show them larger; keep the crop's aspect.
 
     The part has the objects nearest to one of them, a margin of ZOOM_MARGIN of its sides, and sides
     of at most LARGEST_ZOOM of the picture's. None where it would cut another object.
@@ -226,7 +226,7 @@ def _part(
     *,
     keeps_aspect: bool,
 ) -> tuple[Scene, list[int]]:
-    """A window onto the picture as a scene, and which objects it still has.
+    """Crop a scene; also return the indices of the objects that remain.
 
     low, high: the window's corners (x, y), fractions. least: share of the window that an object
     covers at least to be kept.
@@ -293,9 +293,9 @@ def _texture(rng: np.random.Generator, shape: Shape) -> npt.NDArray[np.float32]:
 def on_another_table(
     image: Image, instances: npt.NDArray[np.uint8], rng: np.random.Generator
 ) -> Image:
-    """The picture (H, W, 3) with a texture laid over what is no object, more or less opaque.
+    """Blend a texture over the background of the picture (H, W, 3).
 
-    instances: (M, M), 0 where there is no object. What lies close to an object stays.
+    instances: (M, M), 0 where there is no object. Pixels close to an object stay.
     """
     shape = image.shape[:2]
     rim = cv2.dilate((instances > 0).astype(np.uint8), np.ones((2 * RIM_CELLS + 1,) * 2, np.uint8))
@@ -371,7 +371,7 @@ def developed(image: Image, rng: np.random.Generator) -> Image:
 def relit(
     image: Image, instances: npt.NDArray[np.uint8], rng: np.random.Generator, *, tables: bool
 ) -> Image:
-    """The picture as in another room, at random. tables: also with another table."""
+    """Vary the picture's light and camera at random. tables: also the table."""
     if tables and rng.uniform() < NEW_TABLES:
         image = on_another_table(image, instances, rng)
     if rng.uniform() < UNEVEN_LIGHT:

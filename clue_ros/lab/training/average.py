@@ -27,7 +27,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 def weighted_base(text: str) -> tuple[str, float]:
-    """Read MODEL=WEIGHT. Raises ArgumentTypeError that says what is wrong with it."""
+    """Read MODEL=WEIGHT. Raises ArgumentTypeError with the reason."""
     model, _, weight = text.rpartition("=")
     try:
         share = float(weight)
@@ -54,7 +54,7 @@ class AverageOptions:
     dtype: str = option("float32", "type of the written weights", choices=tuple(DTYPES))
 
     def __post_init__(self) -> None:
-        """Raises ClueError for weights that are no mean, and for the shipped model's name."""
+        """Raises ClueError for weights that do not sum to 1, and for the shipped model's name."""
         total = sum(weight for _, weight in self.bases)
         if abs(total - 1) > 1e-6:
             raise ClueError(f"--bases: the weights sum to {total:g}, want 1")

@@ -47,8 +47,8 @@ TASK_SETS = ("dialogue", "public")
 _POSITIONS = "position_embedding.weight"
 _PATCHES = "patch_embedding."
 _PROJECTION = f"{_PATCHES}weight"  # of a stem's features, those of details last
-ABSORBED = 1200  # pictures from which the stem's features take over the patches
-_WORDS = "embed_tokens.weight"  # and the output layer, which is tied to it
+ABSORBED = 1200  # pictures for fitting the stem's features to the patches
+_WORDS = "embed_tokens.weight"  # and the tied output layer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +119,7 @@ class BaseOptions(GroundingOptions):
     )
 
     def __post_init__(self) -> None:
-        """Raises ClueError for values that cannot work."""
+        """Raises ClueError for invalid values."""
         usual: Any = tiny_config(vocab_size=1)
         patch = usual.vision_config.patch_size
         if self.image_size is not None and (self.image_size < 1 or self.image_size % patch):
@@ -246,11 +246,11 @@ def new_model(
     stem: str | None = None,
     **sizes: Any,
 ) -> tuple[Any, Any]:
-    """An untrained model of the embedded size and its tokenizer.
+    """Build an untrained model of the embedded size and its tokenizer.
 
     Its attention is transformers' "eager", which returns the weights. world: the tokenizer has its
     words. kinds: more kinds, of the user's own meshes. public: the tokenizer also has the words of
-    PaliGemma's public tasks. init: a base, whose tokenizer stays if it has all these words. stem:
+    PaliGemma's public tasks. init: a base; its tokenizer stays if it has all these words. stem:
     one of STEMS, for the vision tower. sizes: see `tiny_config`.
     """
     tokenizer = build_tokenizer([*vocabulary(world, public=public), *kinds, *map(plural, kinds)])
@@ -269,7 +269,7 @@ def new_model(
 
 
 def stem_sizes(source: str) -> dict[str, Any] | None:
-    """The sizes of the stem that a base has; None if it has none."""
+    """Return the sizes of a base's stem; None without a stem."""
     vision: Any = load_config(find_base(find_model(source))).vision_config
     return dict(vision.conv_stem) if has_stem(vision) else None
 
@@ -286,9 +286,9 @@ def save_base(model: Any, tokenizer: Any, folder: Path) -> None:
 
 
 def drop_patches(model: Any, source: str, data: TrainingData, seed: int) -> None:
-    """Let the stem of `model`, which has no patches, take over those of the base `source`.
+    """Fit the stem of `model`, which has no patches, to the patches of the base `source`.
 
-    Nothing where that has none. Says on stderr how much of them it could take over.
+    Does nothing if `source` has none. Prints the explained share of variance on stderr.
     """
     other: Any = load_model(find_base(find_model(source))).model
     patches = getattr(other.model.vision_tower.embeddings.patch_embedding, "patches", None)
@@ -310,7 +310,7 @@ def drop_patches(model: Any, source: str, data: TrainingData, seed: int) -> None
 
 @torch.no_grad()
 def adopt(model: Any, tokenizer: Any, source: str) -> int:
-    """Copy the weights of the base `source` (a name or folder) into `model`, tokens by their text.
+    """Copy the weights of the base `source` (a name or folder) into `model`; match tokens by text.
 
     The number of image patches may differ, and a tower may get a convolutional stem, or a stem
     details, or lose its patches (`drop_patches`). Returns the

@@ -3,9 +3,9 @@
     clue train boxes --model models/mine --tabletop data/large --world table --mix rich=1200
 
 Each step draws scenes as `clue data features` draws its versions (mirrored, zoomed, cropped, relit,
-developed), reads them by the model's frozen network, and teaches the head the boxes of the objects.
-A cell learns from the object that covers it; one that none covers, but whose middle lies in a box,
-learns from the smallest such box with half the weight. The loss is 1 - GIoU (Rezatofighi and
+developed), computes the model's frozen features, and trains the head on the objects' boxes.
+A cell learns from the object that covers it. An uncovered cell with its centre in a box learns from
+the smallest such box with half the weight. The loss is 1 - GIoU (Rezatofighi and
 others, 2019) with a smooth L1 of the sides in shares of the object; each object counts as the
 square root of its cells. The quality learns the IoU that its box has, the object logit the masks.
 """
@@ -57,7 +57,7 @@ from clue_ros.model.loading import find_base, find_model, replacing
 
 WIDTH = 64  # of the hidden layers
 BATCH = 8  # pictures a step
-AVERAGE = 0.99  # of the weights' moving mean, which is what is written
+AVERAGE = 0.99  # decay of the weights' moving mean, which is written
 PHOTOS = 0.07  # share of IT2P's photographs among the pictures
 IN_BOX = 0.5  # weight of a cell that its box holds and no object covers
 NOWHERE, COVERED, INSIDE = 0, 1, 2  # of a cell: no object, one that covers it, in a box only
@@ -123,7 +123,7 @@ class BoxHeadModule(nn.Module):
 
 @dataclass(frozen=True)
 class Targets:
-    """What the cells (h, w) of a picture learn.
+    """The targets of the cells (h, w) of a picture.
 
     boxes: (n, 4) of its objects, in cells. owner: int64, the object that a cell learns from, -1 for
     none. kind: int64, NOWHERE, COVERED or INSIDE.
@@ -161,7 +161,7 @@ def targets_of(scene: Scene, rows: int, columns: int) -> Targets:
 def _holds(
     box: npt.NDArray[np.float32], y: npt.NDArray[Any], x: npt.NDArray[Any]
 ) -> npt.NDArray[np.bool_]:
-    """Which cells with these middles a box holds, (h, w)."""
+    """Return the cells with these centres that a box contains, bool (h, w)."""
     within = ((y > box[1]) & (y < box[3]))[:, None] & ((x > box[0]) & (x < box[2]))[None]
     return np.asarray(within, np.bool_)
 
@@ -283,7 +283,7 @@ def _scenes(folder: Path, split: str, world: str) -> list[Scene]:
 
 
 def _validation(options: BoxOptions, backbone: Any, out: Path) -> dict[str, Any]:
-    """How good the boxes at the middles of validation objects are; nothing without scenes."""
+    """Measure the boxes at the centres of validation objects; NaN without scenes."""
     head = load_box_head(out, backbone.config.vision_config)
     assert head is not None
     paths = list_shards(options.tabletop, "val", options.world)

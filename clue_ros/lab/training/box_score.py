@@ -1,8 +1,8 @@
-"""`clue train score`: what a box's score is worth on photographs (`clue_ros.model.ranking`).
+"""`clue train score`: calibrate box scores on photographs (`clue_ros.model.ranking`).
 
     clue train score --model models/mine --data PHOTOS --data MORE
 
-The model points at something for every request about the photographs, those for absent things too.
+The model points for every request about the photographs, also for absent things.
 Logistic regression of "the box is right, and a box was the right reply" on the box's evidence is
 written into the base's box_head.json. Each photograph is also scored by a fit of the others, and
 these scores' errors are the notes beside the numbers.

@@ -76,7 +76,7 @@ class TrainingData:
         return pool.augmented(int(rng.integers(len(pool))), rng, turns=turns)
 
     def notes(self, options: TrainingOptions) -> dict[str, Any]:
-        """What a run's notes say of its data; a run with other data is not resumed."""
+        """The data sets for a run's notes; a run with other data is not resumed."""
         return {
             "world": self.world,
             "mix": options.mix,
@@ -96,7 +96,7 @@ def load_training_data(
     """Read pictures into memory, about 150 kB each at 224 px.
 
     sources: SIMULATED, PHOTOS or both; the other's pools stay empty. Raises FileNotFoundError
-    that says what to make, ClueError that names a damaged shard or says that IT2P is missing.
+    naming the missing scenes, ClueError for a damaged shard or missing IT2P.
     """
     photos = it2p_folder(options) if PHOTOS in sources else None
     if photos is None and SIMULATED not in sources:
@@ -185,7 +185,7 @@ def load_photos(root: Path | None, split: str, size: int | None) -> ScenePool:
 
 
 def tell_problems(problems: Sequence[str], report: Path | None) -> None:
-    """Name rows that were left out, on stderr and, all of them, in the file `report`."""
+    """Print the first rows that were left out on stderr; write all of them to `report`."""
     for problem in problems[:_SHOWN]:
         print(f"note: {problem}", file=sys.stderr)
     if report is None or not problems:

@@ -1,4 +1,4 @@
-"""Stage 2 of the base: projector and decoder on the tower, which is frozen or learns on slowly.
+"""Stage 2 of the base: projector and decoder on a frozen or slowly learning tower.
 
 The suffix's cross-entropy alone does not learn in hours; two things make it learn in minutes. The
 simulator's masks teach the attention its objects (`ivg.attention_losses`), and the location tokens'
@@ -153,7 +153,7 @@ def train_decoder(
 
 
 def is_alone(step: int, steps: int, share: float) -> bool:
-    """Whether a step has one query a sequence: the last ones, and `share` of those before."""
+    """Return whether a step has one query a sequence: the last ones, and `share` of the others."""
     if step >= round(steps * (1 - ALONE_AT_END)):
         return True
     return int((step + 1) * share) > int(step * share)
@@ -215,7 +215,7 @@ def twin(decoder: PackedDecoder) -> PackedDecoder:
 
 
 class Replicas:
-    """`count` copies of a decoder and the threads that run them; a context, which ends them.
+    """A context of `count` copies of a decoder and the threads that run them.
 
     dense: heads on the tower's features, taught beside the decoder if given.
     """
@@ -260,7 +260,7 @@ class Replicas:
         return Share(scenes, rows, decoder.pack(samples), targets)
 
     def step(self, shares: Sequence[Share], teaching: Teaching, *, is_alone: bool) -> Parts:
-        """The losses of a step, which are those of one decoder on the whole batch.
+        """Return a step's losses, equal to those of one decoder on the whole batch.
 
         The dense losses are means over each share's patches, and then over the shares.
         """

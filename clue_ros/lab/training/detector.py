@@ -5,9 +5,9 @@ word, and a CNN or the decoder's own answer. A CNN's loss is binary cross-entrop
 sentence names exactly one thing; an AR variant learns to generate its answer among the whole
 vocabulary. `--head` and `--loss` name a head and a loss of one's own, `--data` rows of one's own
 (docs/bring-your-own.md). The defaults are the paper's recipe. That of the embedded models
-(`--recipe embedded`) has other learning rates, a CNN that is trained on alone (`--head-batches`),
-and, where object masks are known, a map that is taught its objects (`--look-weight`), so that it
-goes on showing where the confusion lies. The threshold (best F1) and the temperature (best
+(`--recipe embedded`) has other learning rates, trains the CNN further alone (`--head-batches`),
+and, where object masks are known, supervises the map with its objects (`--look-weight`), so that it
+still shows the candidates. The threshold (best F1) and the temperature (best
 log-likelihood) are chosen on validation data (`calibrate`). Several processes (`accelerate launch`)
 share a step.
 """
@@ -108,7 +108,7 @@ EMBEDDED = {
 }
 # Its Dataset 1, of `clue data tabletop --preset paper` and IT2P, with the defaults' numbers.
 PAPERS_DATA = {"world": PAPER_WORLD.name, "scenes": 1400, "data": (SIMULATED, PHOTOS)}
-NEIGHBOURS = 5  # hundredths on either side of a threshold, over which F1 is averaged
+NEIGHBOURS = 5  # hundredths on either side of a threshold to average F1 over
 _READS = {
     "cnn": "a CNN over the attention map of that block",
     "ar": 'the decoder\'s own "yes" (ambiguous) or "no" after that block',
@@ -125,7 +125,7 @@ class DetectorRecipe(FrozenBaseOptions):
     head_lr: float = option(1e-4, "learning rate of the CNN")
     dropout: float = option(DROPOUT, "dropout of the LoRA")
     precision: str = option(
-        "auto", "mixed precision; auto is bfloat16 where the device has it", choices=PRECISIONS
+        "auto", "mixed precision; auto is bfloat16 if the device has it", choices=PRECISIONS
     )
     head_batches: int = option(
         0,
@@ -216,7 +216,7 @@ def train_detector(
     adapters = Adapters(backbone)
     instruction: str = variant.instruction
     if options.new_word and UNUSED in processor.tokenizer.get_vocab():
-        instruction = UNUSED  # a token of its own, which nothing else uses
+        instruction = UNUSED  # a token that nothing else uses
     detector = DetectorSettings(
         variant.block(backbone.blocks), instruction, head, new_word=options.new_word
     )
@@ -275,7 +275,7 @@ def train_detector(
     print(json.dumps({"out": str(out), "threshold": detector.threshold, **figures}))
 
 
-_IF_GIVEN = ("loss", "head", "init")  # notes of what decides a run
+_IF_GIVEN = ("loss", "head", "init")  # settings that decide a run
 
 
 def _with_variant(options: DetectorOptions) -> DetectorOptions:
@@ -300,7 +300,7 @@ UNUSED = "<unused0>"  # in PaliGemma's vocabulary, for new words
 def new_word(
     head: Head, backbone: TorchModel, tokenizer: Any, settings: DetectorSettings, variant: Variant
 ) -> NewWord:
-    """The head behind a conditioning word that is learned, and starts as the variant's does."""
+    """Return the head of a learned conditioning word, initialised as the variant's word."""
     tokens = [
         tokenizer(word, add_special_tokens=False)["input_ids"]
         for word in (settings.instruction, variant.instruction)
@@ -443,7 +443,7 @@ class DetectorTrainer:
         return Parts({}, lambda _totals: [partial(losses, part) for part in parts])
 
     def groups(self, adapters: Adapters) -> list[Group]:
-        """Adapter and head, which has a rate of its own."""
+        """Adapter and head, each with its own rate."""
         groups = [Group([p for p in adapters.parameters(DETECTOR) if p.requires_grad])]
         if head := list(self.head.parameters()):
             groups.append(Group(head, lr_scale=self.options.head_lr / self.options.lr))
@@ -483,7 +483,7 @@ def own_loss(name: str | None) -> Loss | None:
 
 
 def checked_loss(loss: object, name: str | None) -> Tensor:
-    """A loss of one's own. Raises ClueError for what is no number in a tensor."""
+    """Return the user's loss. Raises ClueError for a value that is not a scalar tensor."""
     if not isinstance(loss, Tensor) or loss.ndim != 0:
         raise ClueError(f"--loss {name} returned {loss!r:.60}, want a tensor of one number")
     return loss
@@ -526,7 +526,7 @@ def train_adapter(
 def train_head(
     trainer: DetectorTrainer, data: DetectorData, notes: Mapping[str, Any], folder: Path
 ) -> None:
-    """Train the head alone on maps of the finished adapter: a thousand times cheaper a sample.
+    """Train the head alone on the finished adapter's maps, at a thousandth of the cost a sample.
 
     A mirrored map is as ambiguous as the map itself.
     """
@@ -555,7 +555,7 @@ def cached_maps(
 ) -> tuple[Tensor, Tensor]:
     """Maps (n, g, g) in 0..1 and labels (n,) of `head_batches` new batches.
 
-    `path` keeps them with the notes that they follow from; other notes make them anew.
+    `path` caches them with their notes; other notes recompute them.
     """
     settings = trainer.options.settings
     made_of = {"notes": json.dumps({**asdict(settings), **notes}, sort_keys=True)}

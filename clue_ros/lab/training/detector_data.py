@@ -40,7 +40,7 @@ from clue_ros.lab.training.samples import (
 
 ROWS = "rows"
 HELD_OUT = 400  # validation photographs of the rows at most
-_RASTER = 128  # side of the instance map that is made of boxes
+_RASTER = 128  # side of the instance map drawn from boxes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ class DetectorDataOptions(TrainingOptions):
     rows_share: float = option(0.5, "share of a step's pictures from rows beside other data sets")
 
     def __post_init__(self) -> None:
-        """Raises ClueError for options that cannot work."""
+        """Raises ClueError for invalid options."""
         if not 0 < self.rows_share <= 1:
             raise ClueError(f"--rows-share {self.rows_share} is not a share above 0 and up to 1")
         if (ROWS in self.data) != bool(self.rows):
@@ -160,7 +160,7 @@ def load_detector_data(
 ) -> DetectorData:
     """Read the data sets of `--data`; the rows' photographs stay on disk.
 
-    report: a file for rows that cannot be used. Raises ClueError that says what is missing.
+    report: a file for unusable rows. Raises ClueError naming missing data.
     """
     scenes = None
     if drawn := {SIMULATED, PHOTOS} & set(options.data):

@@ -180,7 +180,7 @@ def _train_policy(options: FullOptions) -> tuple[str, ...]:
 
 
 def evaluations(options: FullOptions) -> dict[str, tuple[tuple[str, ...], str]]:
-    """The measurements by name: the command, and what it measures."""
+    """The measurements by name: the command and its description."""
     few = [] if options.limit is None else ["--limit", str(options.limit)]
     model = ["--model", str(options.out), "--device", options.device, "--json"]
     found: dict[str, tuple[list[str], str]] = {}
@@ -209,7 +209,7 @@ def _result(options: FullOptions, name: str) -> Path:
 
 
 def check_machine(options: FullOptions) -> None:
-    """Raises ClueError for what would end a later step: no GPU, too little memory or disk."""
+    """Raises ClueError for a missing GPU, and for too little memory or disk."""
     sizes = sizes_of(options.model)
     device = pick_device(options.device)
     if device.type != "cuda" and sizes.parameters > LARGE:
@@ -232,14 +232,14 @@ def check_machine(options: FullOptions) -> None:
 
 
 def fetch(options: FullOptions) -> None:
-    """Bring model and InViG into the hub's cache. Raises ClueError saying how to get access."""
+    """Download model and InViG into the hub's cache. Raises ClueError with the way to access."""
     find_base(find_model(options.model))
     found = index_invig(options.invig, split="train")
     print(f"{len(found.samples)} training dialogues of InViG", file=sys.stderr)
 
 
 def workloads(options: FullOptions) -> dict[str, Workload]:
-    """What the steps of both adapters compute."""
+    """Return the workloads of both adapters' steps."""
     return {
         "adapter A": options.detector_workload(options.variant),
         "adapter B": options.ivg_workload,
@@ -247,7 +247,7 @@ def workloads(options: FullOptions) -> dict[str, Workload]:
 
 
 # -------------------------------------------------------------------------------------------------
-# What a person reads.
+# Plan and model card.
 
 
 def plan_text(options: FullOptions) -> str:

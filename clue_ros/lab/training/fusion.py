@@ -1,9 +1,9 @@
 """`clue train policy`: weigh the detector's and the decoder's probabilities (policy "both").
 
 A logistic regression on the log odds of the two, on validation requests that neither learned from,
-and the threshold with the best F1 there (the middle of its plateau). Of a model with several views
-of a picture (`num_views` in ivg.json) also how sure the first must be to decide alone, again by F1.
-Of a model with a box head, which boxes it trusts too little to point (`fit_box`).
+and the threshold with the best F1 there (the middle of its plateau). For a model with several views
+of a picture (`num_views` in ivg.json) it also fits the confidence at which the first view decides
+alone, again by F1. For a model with a box head it fits which boxes to ask about (`fit_box`).
 Six numbers from a thousand requests; nothing else of the model changes. `--policy zero-shot` fits
 that policy instead (`clue_ros.lab.training.zero_shot`).
 """
@@ -44,7 +44,7 @@ from clue_ros.model.policies import Both, Settings
 from clue_ros.model.view import Encoded, View
 from clue_ros.model.zero_shot import SETTINGS_FILE
 
-BOXES = "boxes"  # `--policy`: fits what a box's score is worth alone
+BOXES = "boxes"  # `--policy`: fits the box weights alone
 RIDGE = 1e-4  # on the weights: requests that are separated perfectly would let them grow
 
 # A wrong box costs as much as two needless questions: it points where a box is right as often.
@@ -65,7 +65,7 @@ class PolicyOptions(SourceOptions):
     model: str = required("model to fit: a folder, a name or a hub id")
     policy: str = option(
         "both",
-        "both: weights of detector and decoder, and which boxes are trusted, in fusion.json; boxes:"
+        "both: weights of detector and decoder, and trust in boxes, in fusion.json; boxes:"
         " the last alone; zero-shot: how surely the base alone finds one thing, in zero_shot.json",
         choices=("both", BOXES, ZERO_SHOT),
     )
@@ -199,11 +199,11 @@ def figures(fusion: Fusion, seen: Mapping[str, OddsAndLabels], own: float) -> di
 
 
 # -------------------------------------------------------------------------------------------------
-# Boxes that are trusted too little.
+# Boxes with too little confidence.
 
 
 class Pointed(NamedTuple):
-    """Where the model points for a request if it has to, and whether that is right.
+    """The model's box for a request if it must point, and whether that box is right.
 
     probability: of ambiguity. score: the box's. right: the request means one thing, and the box has
     an IoU of 0.5 with it.
@@ -241,10 +241,10 @@ def point(checkpoint: Checkpoint, data: TrainingData) -> list[Pointed]:
 
 
 def fit_box(fusion: Fusion, pointed: Sequence[Pointed]) -> Fusion:
-    """The fusion with its numbers for boxes: a box that is right less often than TRUSTED is asked.
+    """Fit the fusion's box weights: the robot asks about boxes that are right less than TRUSTED.
 
-    Logistic regression of "right" on the log odds of the two; the fusion as it is where a better
-    score does not make a box surer.
+    Logistic regression of "right" on the log odds of the two; returns the fusion unchanged if a
+    higher score does not make a right box likelier.
     """
     odds = [[log_odds(p.probability), log_odds(p.score), 1.0] for p in pointed]
     features, right = np.array(odds), np.array([p.right for p in pointed], np.float64)
@@ -267,7 +267,7 @@ def fit_box(fusion: Fusion, pointed: Sequence[Pointed]) -> Fusion:
 
 
 def box_figures(fusion: Fusion, pointed: Sequence[Pointed]) -> dict[str, float]:
-    """Of the boxes that would be shown: how many there are, and how many are right, both ways."""
+    """Count the boxes shown, and the right ones among them, with and without the box weights."""
     assert fusion.threshold is not None
     shown = [p for p in pointed if p.probability < fusion.threshold]
     kept = [p for p in shown if fusion.after(p.probability, p.score) < fusion.threshold]

@@ -69,7 +69,7 @@ from clue_ros.model.prompts import encode_prompts
 from clue_ros.model.torch_backbone import TorchBackbone
 from clue_ros.requirements import missing
 
-HELD_OUT_BATCH = 16  # prompts whose dialogues are held together
+HELD_OUT_BATCH = 16  # prompts whose dialogues run together
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class GrpoTrainer:
 
     @property
     def parameters(self) -> list[torch.nn.Parameter]:
-        """What learns: the adapter's weights."""
+        """The trained parameters: the adapter's weights."""
         return self.agent.backbone.peft.parameters(IVG)
 
     def step(self, number: int, round_: Round) -> Parts:
@@ -214,7 +214,7 @@ class GrpoTrainer:
     def evaluate(self, held_out: Sequence[Prompt]) -> dict[str, float]:
         """Means over the likeliest dialogues of this process's share of held-out requests.
 
-        They are the same at each call: their pictures are looked at once.
+        The requests are the same at each call, so their features are computed once.
         """
         mine = held_out[self.processes.rank :: self.processes.count]
         rollouts: list[Rollout] = []
@@ -395,7 +395,7 @@ def write_card(
     before: Mapping[str, float],
     after: Mapping[str, float],
 ) -> None:
-    """Write README.md: what this is, its validation figures and its recipe."""
+    """Write README.md: description, validation figures and recipe."""
     rows = (
         f"| {name.removeprefix('val_')} | {before.get(name, '')} | {after[name]} |"
         for name in after

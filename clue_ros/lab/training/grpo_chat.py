@@ -29,7 +29,7 @@ RULES = (
     + ' When one is left, write {"bbox_2d": [x1, y1, x2, y2], "point_2d": [x, y]} of it, from 0 to'
     " 1000 of the picture's width and height, or zeros if there is none."
 )
-NOT_THERE = "I do not see it."  # what zeros say
+NOT_THERE = "I do not see it."  # the meaning of zeros
 _REPLY = "\N{WHITE SQUARE}"  # stands for a reply in a chat
 
 
@@ -68,7 +68,7 @@ class ChatPolicy:
     _read: dict[int, tuple[Prompt, dict[str, Any]]] = field(default_factory=dict)
 
     def inputs(self, prompt: Prompt) -> dict[str, Any]:
-        """The processor's tensors of a prompt: its tokens, and what the vision tower reads."""
+        """The processor's tensors of a prompt: its tokens and its pictures."""
         if id(prompt) not in self._read:
             picture = {"type": "image", "image": Picture.fromarray(prompt.scene.image)}
             rules, request = (text_part(one["content"]) for one in opening(prompt.text))

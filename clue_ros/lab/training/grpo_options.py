@@ -49,13 +49,13 @@ class GrpoOptions(LearnerOptions):
     )
     max_turns: int = option(MAX_QUESTIONS, "largest number of questions", type=at_least(1))
     clear_share: float = option(0.3, "share of requests that mean one object")
-    absent_share: float = option(0.1, "share of requests for what is not there")
+    absent_share: float = option(0.1, "share of requests for absent objects")
     held_out: int = option(40, "validation scenes to measure on with every saved state")
     log_every: int = option(5, "steps between two rows of the log")
     rewards: RewardOptions
 
     def __post_init__(self) -> None:
-        """Raises ClueError for options that cannot work."""
+        """Raises ClueError for invalid options."""
         if not 0 <= self.clear_share + self.absent_share <= 1:
             raise ClueError("--clear-share and --absent-share: want shares of 1 together at most")
         for name in ("steps", "save_every"):  # a state is saved between two rounds
@@ -66,7 +66,7 @@ class GrpoOptions(LearnerOptions):
             self._check_trl()
 
     def _check_trl(self) -> None:
-        """Raises ClueError for what backend `trl` has not."""
+        """Raises ClueError for options that backend `trl` does not support."""
         if self.rewards.step_weight:
             raise ClueError("--backend trl has no step level: give --step-weight 0")
         if self.init is not None or self.updates > 1:

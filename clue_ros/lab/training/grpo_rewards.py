@@ -69,7 +69,7 @@ class RewardOptions:
 
 @dataclass(frozen=True)
 class Ending:
-    """How a dialogue ended, each term of its reward 0..1 but `excess`.
+    """The end of a dialogue; each term of its reward is in 0..1 but `excess`.
 
     parses: every reply had its form and the last one is a box. box, point, mask: of that box.
     excess: questions more than the fewest. guessed: it pointed while several candidates matched.
@@ -84,7 +84,7 @@ class Ending:
 
 
 def trajectory_reward(ending: Ending, weights: RewardOptions) -> float:
-    """R of a dialogue; 0 for a guess, whatever it hit."""
+    """Return R of a dialogue; 0 for a guess."""
     if ending.guessed:
         return 0.0
     return (
@@ -103,7 +103,7 @@ def box_reward(found: Box, truth: Box) -> float:
 
 
 def point_reward(point: tuple[float, float], truth: npt.NDArray[np.bool_]) -> float:
-    """Whether a point (x, y) in pixels lies in the true mask, bool (H, W)."""
+    """Return whether a point (x, y) in pixels lies in the true mask, bool (H, W)."""
     x, y = (int(v) for v in point)
     inside = 0 <= y < truth.shape[0] and 0 <= x < truth.shape[1]
     return float(inside and truth[y, x])
@@ -146,7 +146,7 @@ def turn_reward(gained: float, *, repeats: bool, axes: int, weights: RewardOptio
 
 
 def returns(rewards: Sequence[float], discount: float) -> list[float]:
-    """Of each turn, sum_{u >= t} gamma^{u-t} r_u."""
+    """Return sum_{u >= t} gamma^{u-t} r_u for each turn t."""
     total, out = 0.0, []
     for reward in reversed(rewards):
         total = reward + discount * total
@@ -165,7 +165,7 @@ def normalised(values: Sequence[float], epsilon: float) -> Array:
 
 
 def varies(rewards: Sequence[float]) -> bool:
-    """Whether a group teaches anything: its final rewards differ."""
+    """Return whether a group has a learning signal: its final rewards differ."""
     return max(rewards) - min(rewards) > SAME
 
 

@@ -1,4 +1,4 @@
-"""Dialogues that adapter B holds with simulated people, and what they earn.
+"""Dialogues of adapter B with simulated people, and their rewards.
 
 A prompt is a request about a rendered scene: ambiguous, clear, or for an object that is not there.
 The person (`RichUser`) knows the target and which objects match all that was said, so rewards are
@@ -122,7 +122,7 @@ def prompts_about(
 
 @dataclass(frozen=True)
 class Turn:
-    """One reply in the context that it was given, and what it earned.
+    """A reply with its context and reward.
 
     told: the context of a model that is told the target, "" where the step level has nothing to
     say. reward: r_t.
@@ -165,7 +165,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Agent:
-    """Adapter B on the torch backbone, as it is at this step. mode: of its decoding."""
+    """Adapter B on the torch backbone at this step. mode: of its decoding."""
 
     backbone: TorchBackbone
     processor: Any
@@ -221,14 +221,14 @@ class Agent:
         return (*said.tokens, self.vocabulary.eos) if ended else said.tokens
 
     def allowed(self, said: Generation) -> Bits:
-        """What could be sampled at each of these tokens, (S, V)."""
+        """Return the tokens that sampling allows at each of these positions, bool (S, V)."""
         return allowed_tokens(
             self.vocabulary, self.mode, self.sampled(said), self.settings.max_boxes
         )
 
 
 class Policy(Protocol):
-    """What `play` needs of an agent: `Agent`, or a chat model (`grpo_chat`)."""
+    """The protocol of an agent for `play`: `Agent`, or a chat model (`grpo_chat`)."""
 
     def reply(
         self,
@@ -333,7 +333,7 @@ def _end(rollout: Rollout, ending: Ending, weights: RewardOptions) -> None:
 def _pointed(
     grammar: RichGrammar, rollout: Rollout, said: Generation, weights: RewardOptions
 ) -> Ending:
-    """What a box earns."""
+    """Return the reward terms of a box."""
     prompt, user = rollout.prompt, rollout.user
     if user is None or prompt.target is None:
         return Ending(True, guessed=True)
@@ -356,7 +356,7 @@ def _pointed(
 
 
 def _told(grammar: RichGrammar, rollout: Rollout) -> str:
-    """The dialogue with one more answer, which names the target alone; "" where nothing does."""
+    """The dialogue with one more answer that names the target alone; "" if nothing does."""
     prompt = rollout.prompt
     if prompt.target is None:
         return ""

@@ -1,11 +1,11 @@
 """`clue train grpo --backend trl`: a chat model learns by reinforcement to ask, with TRL's trainer.
 
 People, rewards and advantages of turns are those of backend `own` (`grpo_rollouts`,
-`grpo_rewards`); the replies are a chat model's (`grpo_chat`). A dialogue is one completion, in
-which `env_mask` leaves out what is not the model's. TRL gives a completion one advantage:
-`ChatTrainer.compute_loss` puts those of its tokens in the place. Not for PaliGemma, whose replies
-TRL would mark as prefix. The step level and the key frame are missing: TRL's loss makes one forward
-pass, and its `rollout_func` has pictures in the prompt alone.
+`grpo_rewards`); the replies are a chat model's (`grpo_chat`). A dialogue is one completion;
+`env_mask` masks the person's words. TRL gives a completion one advantage; `compute_loss` of
+`ChatTrainer` replaces it by one for each token. PaliGemma is not supported: TRL would mark its
+replies as prefix. The step level and the key frame are missing: TRL's loss makes one forward pass,
+and its `rollout_func` has pictures in the prompt alone.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ def write_card(options: GrpoOptions, last: Mapping[str, object]) -> None:
 
 
 def drawn(scenes: Sequence[Scene], options: GrpoOptions) -> list[Prompt]:
-    """The requests of all steps, in order; those of a step are the ones that backend `own` has."""
+    """Return the requests of all steps in order, the same for each step as in backend `own`."""
     grammar = grammar_of(options.world)
     shares = {"clear": options.clear_share, "absent": options.absent_share}
     return [

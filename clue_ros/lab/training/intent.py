@@ -43,7 +43,7 @@ SHARES = {
     "request": 0.27, "mixed": 0.04, "answer": 0.15, "refusal": 0.2, "chat": 0.2, "unnamed": 0.03,
     "yes": 0.025, "no": 0.025, "none": 0.02, "wait": 0.04,
 }  # fmt: skip
-"""Of the utterances that are drawn, by `clue_ros.lab.language.utterances.draw`'s kinds."""
+"""Shares of drawn utterances, by the kinds of `clue_ros.lab.language.utterances.draw`."""
 FRENCH = 0.25  # share of the utterances
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -182,7 +182,7 @@ def _logits(table: nn.EmbeddingBag, bias: Tensor, rows: Sequence[Rows]) -> Tenso
 
 
 def mean(parts: Sequence[Linear]) -> Linear:
-    """The mean of linear models, which is what the mean of their logits is."""
+    """Average linear models, and so their logits."""
     weights = np.stack([p.weights * p.scales for p in parts]).mean(axis=0)
     return rounded(weights, np.stack([p.bias for p in parts]).mean(axis=0))
 

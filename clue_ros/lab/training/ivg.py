@@ -238,7 +238,7 @@ def cross_entropy_sum(target: Tensor, predicted: Tensor) -> Tensor:
 
 
 def boxes_right(found: Tensor, truth: Tensor) -> Tensor:
-    """Whether each box has an IoU of at least 0.5: (n,) 0. or 1.
+    """Return whether each box has an IoU of at least 0.5: (n,) 0. or 1.
 
     found, truth: (4 n,) bins in the order y1 x1 y2 x2.
     """
@@ -299,7 +299,7 @@ class IvgOptions(IvgDataOptions, AdapterOptions):
         "width of location targets in bins, 0 for plain cross-entropy (the paper)",
     )
     precision: str = option(
-        "auto", "mixed precision; auto is bfloat16 where the device has it", choices=PRECISIONS
+        "auto", "mixed precision; auto is bfloat16 if the device has it", choices=PRECISIONS
     )
     max_new_tokens: int = option(48, "longest question in tokens, when the model is used")
     views: int = option(
@@ -394,7 +394,7 @@ class IvgTrainer:
         return {name: sum(count[name] for count in counts) for name in names}
 
     def groups(self, adapter: Sequence[torch.nn.Parameter], options: IvgOptions) -> list[Group]:
-        """What learns: the adapter's weights."""
+        """The trained parameters: the adapter's weights."""
         return [Group(list(adapter))]
 
     def training_mode(self) -> None:
@@ -453,10 +453,9 @@ class DialogueAdapter:
 
     name: of the adapter and its folder. instruction: of its samples (`ivg_data.IvgData`). save:
     writes its settings beside the weights, from the options, the folder and the notes. check:
-    raises ClueError for a tokenizer that it cannot be taught with. trainer: see `IvgTrainer`.
-    finish: what follows the training, before the settings are saved; returns more for `save`.
-    notes: what decides the run, of its own options. change: what its own options make of a query,
-    None for one that is left out.
+    raises ClueError for an unsuitable tokenizer. trainer: see `IvgTrainer`. finish: runs after the
+    training and before `save`, and returns more settings for it. notes: its own options that decide
+    the run. change: maps a query by its own options; None drops it.
     """
 
     name: str
@@ -586,5 +585,5 @@ def _first_adapter(options: IvgOptions, backbone: TorchModel, name: str, out: Pa
 
 
 def silence() -> contextlib.redirect_stderr[io.StringIO]:
-    """What is written to stderr goes nowhere."""
+    """Discard output to stderr."""
     return contextlib.redirect_stderr(io.StringIO())

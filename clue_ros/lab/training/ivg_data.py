@@ -1,4 +1,4 @@
-"""The training data of adapter B: pictures with moments of dialogues, from one data set or several.
+"""The training data of adapter B: pictures with moments of dialogues, from one or more data sets.
 
 A step's pictures are slots, each read by the process that needs it, so that processes that share a
 step read their own photographs only.
@@ -86,9 +86,7 @@ class IvgDataOptions(GroundingOptions):
         choices=("success", "all"),
     )
     episodes: str = option("episodes", "folder that the robot's parameter `record` names")
-    unreviewed: bool = option(
-        False, "learn from episodes too that ended in a box and that nobody has reviewed"
-    )
+    unreviewed: bool = option(False, "also learn from unreviewed episodes that ended in a box")
     invig_language: str = option("en", "language of InViG's dialogues", choices=("en", "cn"))
     invig_share: float = option(
         0.5,
@@ -102,7 +100,7 @@ class IvgDataOptions(GroundingOptions):
     )
 
     def __post_init__(self) -> None:
-        """Raises ClueError for options that cannot work."""
+        """Raises ClueError for invalid options."""
         if not 0 < self.invig_share <= 1:
             raise ClueError(f"--invig-share {self.invig_share} is not a share above 0 and up to 1")
         if INVIG in self.data and self.invig is None:
@@ -118,9 +116,9 @@ class IvgData:
     """scenes: the simulator's and IT2P's. dialogues: of InViG, of a robot's episodes, of a table.
 
     dialogue_share: share of a step's pictures that come from the dialogues. dialogues_held_out: by
-    data set. counts: training dialogues of each data set. instruction: "clarify" for what adapter B
-    says, ANSWER for what the oracle says. per_picture: training pairs on a picture of the scenes.
-    change: what becomes of a query about the scenes.
+    data set. counts: training dialogues of each data set. instruction: "clarify" for adapter B's
+    replies, ANSWER for the oracle's. per_picture: training pairs on a picture of the scenes.
+    change: maps a query about the scenes.
     """
 
     scenes: TrainingData | None
@@ -178,8 +176,8 @@ def load_ivg_data(
 ) -> IvgData:
     """Read the data sets of `--data`; the dialogues' photographs stay on disk.
 
-    report: a file for rows that cannot be used. instruction, change: see `IvgData`.
-    Raises ClueError that says what is missing.
+    report: a file for unusable rows. instruction, change: see `IvgData`.
+    Raises ClueError naming missing data.
     """
     scenes = None
     if masked := MASKED & set(options.data):
@@ -240,7 +238,7 @@ def dialogue_queries(sample: InvigSample) -> list[Query]:
 
 
 def oracle_queries(sample: InvigSample) -> list[Query]:
-    """What the person of a dialogue says about the (first) target: the request, each answer."""
+    """Return the person's words about the (first) target: the request, each answer."""
     codes, escaped = encode_box(Box(*sample.box), 1, 1), without_tokens
     describe = instruction_for(DESCRIBE, codes)
     queries = [Query(describe, "", escaped(sample.request), (), (), False)]
@@ -309,7 +307,7 @@ def load_splits(
 def own_dialogues(name: str) -> list[InvigSample]:
     """The dialogues that a function of the user's own, MODULE:FUNCTION, returns or yields.
 
-    Raises ClueError for a function that fails, and for what is no `InvigSample`.
+    Raises ClueError for a function that fails or returns anything but `InvigSample`.
     """
     try:
         samples = list(imported_function(name)())
@@ -327,9 +325,9 @@ def split_episodes(
 ) -> tuple[list[InvigSample], list[InvigSample]]:
     """The robot's own reviewed dialogues, one picture in fifty of them held out.
 
-    unreviewed: those too that ended in a box and that nobody has reviewed.
+    unreviewed: include unreviewed dialogues that ended in a box.
 
-    Raises InvigError that says what is missing.
+    Raises InvigError naming missing data.
     """
     found = load_episodes(folder, unreviewed=unreviewed)
     tell_problems(
@@ -340,7 +338,7 @@ def split_episodes(
 
 
 def _one_in_fifty(samples: list[InvigSample]) -> tuple[list[InvigSample], list[InvigSample]]:
-    """Always the same pictures are held out; never all of them."""
+    """Split off the held-out pictures: always the same ones, never all."""
     fresh = [s for s in samples if zlib.crc32(s.image_id.encode()) % _ONE_IN == 0]
     pictures = {s.image_id for s in fresh}
     rest = [s for s in samples if s.image_id not in pictures]

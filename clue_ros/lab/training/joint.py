@@ -60,7 +60,7 @@ class JointOptions(IvgOptions):
     head_steps: int = option(detector.HEAD_STEPS, "steps of the CNN alone", type=at_least(1))
 
     def __post_init__(self) -> None:
-        """Raises ClueError for options that cannot work."""
+        """Raises ClueError for invalid options."""
         super().__post_init__()
         if self.together:
             raise ClueError("--together: the detector reads one training pair a sequence")
@@ -81,7 +81,7 @@ class JointTrainer(IvgTrainer):
         self.head = CnnHead().to(self.decoder.device)
 
     def groups(self, adapter: Sequence[torch.nn.Parameter], options: IvgOptions) -> list[Group]:
-        """Adapter and head, which has a rate of its own."""
+        """Adapter and head, each with its own rate."""
         assert isinstance(options, JointOptions)
         head = Group(list(self.head.parameters()), lr_scale=options.head_lr / options.lr)
         return [*super().groups(adapter, options), head]
@@ -127,7 +127,7 @@ def _finish(
     notes: Mapping[str, Any],
     folder: Path,
 ) -> dict[str, Any]:
-    """Train the CNN on alone, and choose temperature and threshold; notes for the settings."""
+    """Train the CNN further alone; choose temperature and threshold; return notes."""
     settings = DetectorSettings(trainer.decoder.block, CLARIFY)
     other = {"variant", "head", "loss", "init", "data"}
     shared = {field.name for field in fields(DetectorOptions)} - other

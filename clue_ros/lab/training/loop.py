@@ -106,11 +106,11 @@ def scratch_groups(named: Iterable[tuple[str, nn.Parameter]]) -> list[Group]:
 
 
 class StackedMuon(torch.optim.Muon):
-    """PyTorch's Muon with all matrices of a shape in one product, in a dtype of one's choice.
+    """PyTorch's Muon with one product for all matrices of a shape, in a chosen dtype.
 
-    PyTorch's takes one matrix after another, which is over a thousand launches a step on a GPU, and
-    multiplies in bfloat16 whatever the device. A CPU that does not have it emulates it, 80 times as
-    slowly as float32. Settings and state are those of `torch.optim.Muon` with
+    PyTorch's takes one matrix after another, over a thousand launches a step on a GPU, and
+    multiplies in bfloat16 on every device. A CPU without bfloat16 emulates it 80 times as slowly as
+    float32. Settings and state are those of `torch.optim.Muon` with
     adjust_lr_fn="match_rms_adamw", so that a run can go on with either.
     """
 
@@ -340,7 +340,7 @@ def _backward(
 def _gradients(
     parameters: Sequence[nn.Parameter], losses: PartLosses
 ) -> tuple[dict[str, float], tuple[Tensor | None, ...]]:
-    """A part's scalars and gradients, not left in the parameters, which other threads share."""
+    """Return a part's scalars and gradients; other threads share the parameters."""
     part = losses()
     gradients = torch.autograd.grad(part["loss"], parameters, allow_unused=True)
     return {name: float(value.detach()) for name, value in part.items()}, gradients
@@ -549,10 +549,10 @@ def prefetch(
 ) -> Iterator[Callable[[int], T]]:
     """Give `make` with batches prepared ahead of the step that needs them.
 
-    workers: how many threads, or for a GPU, which is done before threads that share the GIL have
-    drawn the next pictures, processes; 0 makes each batch when it is asked for. last: no step from
-    it on is made. `make` must depend on the step alone, leave the GPU alone, and be asked for one
-    step after another; its exceptions are raised where the step is asked for.
+    workers: number of threads, or of processes for a GPU, which outpaces threads under the GIL; 0
+    makes each batch on demand. last: no step from it on is made. `make` must depend on the step
+    alone, leave the GPU alone, and be asked for one step after another; its exceptions are raised
+    at that step.
     """
     if workers <= 0:
         yield make
@@ -583,7 +583,7 @@ def _made_by_threads(
 
 
 class _Steps(Dataset[tuple[T | None, Exception | None]]):
-    """The batch of each step, or the exception instead, which keeps its type and message."""
+    """The batch of each step, or its exception with type and message."""
 
     def __init__(self, make: Callable[[int], T]) -> None:
         self._make = make

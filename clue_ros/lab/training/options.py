@@ -24,7 +24,7 @@ EMBEDDED_RECIPE = {"lr": 7e-4, "final_rate": EMBEDDED_FINAL_RATE}  # of both ada
 
 
 def mixed_world(text: str) -> tuple[str, int]:
-    """Read WORLD=SCENES. Raises ArgumentTypeError that says what is wrong with it."""
+    """Read WORLD=SCENES. Raises ArgumentTypeError with the reason."""
     world, _, count = text.partition("=")
     if world not in WORLDS or not count.isdecimal() or int(count) < 1:
         raise argparse.ArgumentTypeError(
@@ -35,7 +35,7 @@ def mixed_world(text: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, kw_only=True)
 class SceneOptions:
-    """Where the simulated scenes come from and where the model runs."""
+    """Options: source of the simulated scenes, and the model's device."""
 
     tabletop: Path = option(DEFAULT_FOLDER, "folder of the simulated scenes (clue data tabletop)")
     world: str = option(
@@ -55,14 +55,14 @@ class SceneOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions(SceneOptions):
-    """Where the pictures come from and where the model runs."""
+    """Options: source of the pictures, and the model's device."""
 
     it2p: Path | None = option(None, "IT2P folder; default: $CLUE_IT2P, or no photographs")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(SceneOptions):
-    """Which scenes a run learns from, and where it keeps its state."""
+    """Options: a run's training scenes and its state folder."""
 
     scenes: int | None = option(None, "largest number of simulated training scenes; default: all")
     mix: tuple[tuple[str, int], ...] = option(
@@ -85,7 +85,7 @@ class RunOptions(SceneOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingOptions(SourceOptions, RunOptions):
-    """What the commands have that train weights on augmented pictures."""
+    """Options of commands that train weights on augmented pictures."""
 
     features: Path | None = option(
         None,
@@ -109,7 +109,7 @@ class TrainingOptions(SourceOptions, RunOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class GroundingOptions(TrainingOptions):
-    """What the commands have that teach groundings."""
+    """Options of commands that teach groundings."""
 
     via: bool = option(
         False, 'answer "the third mug from the left" with the boxes of all three mugs in turn'
@@ -118,25 +118,25 @@ class GroundingOptions(TrainingOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class BaseOptions:
-    """How much memory an adapter on a frozen base takes, and how its rate decays."""
+    """Options: an adapter's memory on a frozen base, and its learning rate's decay."""
 
     base_dtype: str = option(
         "float32", "precision of the frozen base", choices=("float32", "bfloat16")
     )
-    accumulate: int = option(1, "number of parts that each process divides its share of a step in")
+    accumulate: int = option(1, "number of parts of each process's share of a step")
     final_rate: float = option(0.0, "share of the learning rate that is left after the last step")
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrozenBaseOptions(BaseOptions):
-    """How an adapter is trained on a frozen base."""
+    """Options: the training of an adapter on a frozen base."""
 
     gradient_checkpointing: bool = option(False, "use less memory and more time")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearnerOptions(RunOptions, BaseOptions):
-    """What the commands have that write an adapter of a model."""
+    """Options of commands that write an adapter of a model."""
 
     model: str = required("base model: a folder, a name or a hub id")
     out: Path | None = option(None, "folder to write; default: in the --model folder")
@@ -171,7 +171,7 @@ def check_shares(batch: int, accumulate: int, processes: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class AdapterOptions(TrainingOptions, FrozenBaseOptions, LearnerOptions):
-    """What the commands have that train an adapter on a frozen base."""
+    """Options of commands that train an adapter on a frozen base."""
 
 
 def named_folder(model: str, part: str, option: str = "--out") -> Path:

@@ -40,7 +40,7 @@ class OracleOptions(IvgOptions):
 
     sees: str = option(
         BOX,
-        "what answers are made from: the person's box and the dialogue, the dialogue (the paper's"
+        "input of answers: the person's box and the dialogue, the dialogue (the paper's"
         " form of the task), or the question alone",
         choices=SEES,
     )

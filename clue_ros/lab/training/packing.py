@@ -122,7 +122,7 @@ def pack(samples: Sequence[Sample], tokenizer: Any, grid: int) -> Packed:
 
 
 def packed_mask(batch: Packed, image_tokens: int, *, image_sees_prefix: bool) -> Tensor:
-    """Which position attends to which: bool (B, 1, S, S), S = image_tokens + T."""
+    """Return the attention mask: bool (B, 1, S, S), S = image_tokens + T."""
     owner, is_suffix = batch.owner, batch.types.bool()
     rows, width = owner.shape
     real = owner >= 0
@@ -309,7 +309,7 @@ def layout_of(
 
 @contextmanager
 def training_attention(decoder: Any) -> Iterator[None]:
-    """A decoder (transformers' class) attends with `attend`.
+    """Make a decoder (transformers' class) use `attend`.
 
     One with gradient checkpointing keeps it after the context: its blocks are run again in the
     backward pass.

@@ -19,19 +19,19 @@ from torch import nn
 from clue_ros.errors import ClueError
 
 PRECISIONS = ("auto", "float32", "bfloat16")
-TIMEOUT = timedelta(minutes=30)  # for a process that waits for the others, which may load data
+TIMEOUT = timedelta(minutes=30)  # for a process that waits while the others load data
 _LAUNCHER_PRECISIONS = {"no": "float32", "bf16": "bfloat16"}
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """The device of that name; "auto" is the first CUDA device if there is one, else the CPU."""
+    """Return the device of that name; "auto": the first CUDA device, else the CPU."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(name)
 
 
 def has_bfloat16(device: torch.device) -> bool:
-    """Whether the device multiplies in bfloat16 by itself: CUDA, and CPUs with AVX512 or AMX."""
+    """Return whether the device has bfloat16 products: CUDA, and CPUs with AVX512 or AMX."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
@@ -54,7 +54,7 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Whether this process writes files."""
+        """True in the process that writes files."""
         return self.rank == 0
 
     def sum(self, numbers: Mapping[str, float]) -> dict[str, float]:
@@ -113,7 +113,7 @@ class Processes:
     def close(self) -> None:
         """Leave the process group; every process calls it when all is well.
 
-        A process that fails just ends: the launcher then ends the others, which may wait for it.
+        A process that fails just ends: the launcher then ends the others.
         """
         if self.count > 1:
             from accelerate import PartialState
@@ -123,7 +123,7 @@ class Processes:
 
 
 def launched() -> bool:
-    """Whether a launcher started several processes, of which this is one."""
+    """Return whether a launcher started this process as one of several."""
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 

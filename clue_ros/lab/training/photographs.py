@@ -23,7 +23,7 @@ Fit = Callable[[Pixels], Pixels]
 
 
 class Photograph(Protocol):
-    """What is drawn from: `load` reads uint8 RGB (H, W, 3)."""
+    """An item to draw: `load` reads uint8 RGB (H, W, 3)."""
 
     @property
     def id(self) -> str:
@@ -40,7 +40,7 @@ ItemT = TypeVar("ItemT", bound=Photograph)
 
 
 def fit_to(processor: Any) -> Fit:
-    """The model's processor's way to bring a photograph (H, W, 3) to its input size (S, S, 3)."""
+    """Return the processor's resizing of a photograph (H, W, 3) to the input size (S, S, 3)."""
     pictures = processor.image_processor
     size = pictures.size["width"], pictures.size["height"]
 
@@ -52,7 +52,7 @@ def fit_to(processor: Any) -> Fit:
 
 
 def positions(settings: TrainingSettings, step: int, share: float) -> range:
-    """The positions of a step's photographs, which are a share of its `settings.batch` pictures."""
+    """Return the positions of a step's photographs: a share of its `settings.batch` pictures."""
     return range(*(int(n * settings.batch * share) for n in (step, step + 1)))
 
 
@@ -90,8 +90,8 @@ class RandomPhotographs(Generic[ItemT]):
     def __call__(self, position: int) -> Sample:
         """The `position`-th photograph of the run with its queries.
 
-        Another one takes the place of one that cannot be read, which is named once, and of one
-        without queries. Raises ClueError when that fails again and again.
+        Another one replaces an unreadable one, which is named once, and one without queries. Raises
+        ClueError after too many failures.
         """
         rng = np.random.default_rng((self._seed, 17, position))
         place = self._shuffled(position)

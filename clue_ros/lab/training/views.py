@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def look(checkpoint: Checkpoint, samples: Sequence[Sample], name: str) -> list[Found]:
-    """What the views make of each request that means one object."""
+    """Measure the views on each request that means one object."""
     found = []
     for scene, queries in tqdm(samples, desc=name):
         clear = [query for query in queries if not query.ambiguous and len(query.meant) == 1]

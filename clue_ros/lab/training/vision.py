@@ -1,10 +1,9 @@
 """Stage 1 of the base: the vision tower alone, on dense targets for every patch.
 
-Full-size SigLIP comes pretrained. A tower from scratch needs a teacher that says something about
-every patch: whether it is an object, of which kind and colour, and where the four sides of its box
-are. Sides are absolute positions, as distributions over 1024 bins through a table that becomes the
-embeddings of the `<locDDDD>` tokens: features trained on relative sides hold no absolute position,
-and no decoder can read a box out of them.
+Full-size SigLIP comes pretrained. A tower from scratch needs a target for every patch: object or
+not, kind, colour, and the four sides of its box. Sides are absolute positions, as distributions
+over 1024 bins through a table that becomes the embeddings of the `<locDDDD>` tokens: features
+trained on relative sides hold no absolute position, and no decoder can read a box out of them.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ EMPTY_COVERAGE = 0.08  # below this it is background; between the two it has no 
 SIGMA_BINS = (16.0, 2.0)  # width of the side targets at the first and at the last step
 TRAINED_SIGMA = 4.0  # their width at the first step of a tower that is trained already
 HEADS_ALONE = 300
-"""Steps in which the new heads of a trained tower learn without it. Then the tower learns, and they
-stay: what it learns anew it says in the code that the decoder after it reads."""
+"""Steps in which the new heads of a trained tower learn alone. Then they stay and the tower learns,
+so that its features keep the code that the decoder reads."""
 HEADS_RATE = 6.0  # their rate, as a share of that of a trained tower
 PHOTO_SHARE = 0.1  # share of a batch that comes from IT2P
 
@@ -189,7 +188,7 @@ def stacked(scenes: Sequence[Scene]) -> Tensor:
 
 
 def pixel_values(pictures: Tensor) -> Tensor:
-    """What the processor makes of pictures of the model's size, uint8 to float32 in -1..1."""
+    """Normalise pictures of the model's size as the processor does, uint8 to float32 in -1..1."""
     return pictures.float() / 127.5 - 1
 
 
@@ -338,7 +337,7 @@ def train_vision(
 
 
 def load_teacher(path: Path, config: SiglipVisionConfig, data: TrainingData) -> VisionTeacher:
-    """What `train_vision` wrote; ClueError if its sizes, kinds or colours are others."""
+    """Load the file of `train_vision`. Raises ClueError for other sizes, kinds or colours."""
     teacher = VisionTeacher(config, data.kinds, data.colors)
     try:
         teacher.load_state_dict(load_file(str(path)))

@@ -106,7 +106,7 @@ class WrapperTrainingOptions(ReferringOptions):
 
     @property
     def prompt(self) -> WrapperSettings:
-        """How boxes are written, and where they come from."""
+        """The prompt's format of boxes, and their sources."""
         return WrapperSettings(
             self.style,
             self.units,
@@ -187,7 +187,7 @@ def train_wrapper(options: WrapperTrainingOptions) -> None:
 
 @dataclass
 class WrapperData:
-    """Samples to train on and to validate on; notes: what they were made of."""
+    """Training and validation samples; notes: their sources."""
 
     train: list[ListingSample]
     val: list[ListingSample]
@@ -228,14 +228,14 @@ def leave_out_long_prompts(model: LanguageModel, data: WrapperData) -> None:
 
 
 def _notes(options: WrapperTrainingOptions) -> dict[str, Any]:
-    """What decides the run beside its settings and data."""
+    """Return the notes that decide the run, beside its settings and data."""
     names = ("language_model", "rank", "alpha", "dropout", "style", "units", "order",
              "no_scores", "no_colors", "quantization", "easy_first")  # fmt: skip
     return {name: getattr(options, name) for name in names}
 
 
 def adapted_model(options: WrapperTrainingOptions, processes: Processes) -> LanguageModel:
-    """The base with a new adapter, which changes nothing until it is trained."""
+    """Return the base with a new adapter, without effect until trained."""
     from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 
     device = processes.device
@@ -362,7 +362,7 @@ def held_out_figures(model: LanguageModel, sequences: Iterable[PackedPrompt]) ->
 
 
 def _kinds(model: LanguageModel, packed: PackedPrompt) -> list[str]:
-    """Of each dialogue of a sequence, what its answer is: "point", "ask" or "none"."""
+    """Return the kind of answer of each dialogue of a sequence: "point", "ask" or "none"."""
     at = packed.answers
     groups, targets = packed.group[at].tolist(), packed.targets[at].tolist()
     first = dict(zip(reversed(groups), reversed(targets), strict=True))
@@ -417,7 +417,7 @@ def write_adapter(
 
 
 def card(options: WrapperTrainingOptions, notes: Mapping[str, Any]) -> str:
-    """The adapter's model card: what it is, how to use it, what it learned from."""
+    """Return the adapter's model card: description, use, training data."""
     rows = "\n".join(f"| {name} | {json.dumps(value)} |" for name, value in notes.items())
     return (
         f"---\nlibrary_name: peft\nbase_model: {options.language_model}\n---\n\n"

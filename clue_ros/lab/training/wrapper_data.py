@@ -209,7 +209,7 @@ def answer_logits(model: LanguageModel, packed: PackedPrompt) -> tuple[Tensor, T
 
 
 def right_answers(packed: PackedPrompt, logits: Tensor) -> list[bool]:
-    """Of each dialogue, whether every token of its answer is the likeliest."""
+    """Return for each dialogue whether every token of its answer is the likeliest."""
     at = packed.answers
     right = (logits.argmax(-1).cpu() == packed.targets[at]).tolist()
     groups = packed.group[at].tolist()

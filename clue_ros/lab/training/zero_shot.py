@@ -1,7 +1,7 @@
-"""`clue train policy --policy zero-shot`: calibrate how surely the base alone finds one thing.
+"""`clue train policy --policy zero-shot`: calibrate the base's own confidence, without adapters.
 
-A logistic regression on what the base's answers say (`clue_ros.model.zero_shot.Evidence`), on the
-moments of validation dialogues, and the threshold with the best F1 there. Six numbers in
+A logistic regression on the evidence in the base's answers (`clue_ros.model.zero_shot.Evidence`) at
+the moments of validation dialogues, and the threshold with the best F1 there. Six numbers in
 zero_shot.json beside the base's config.json; no weight of the model changes.
 """
 
