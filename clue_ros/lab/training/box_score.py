@@ -24,6 +24,7 @@ from clue_ros.engine import Clue
 from clue_ros.errors import ClueError
 from clue_ros.images import load_image
 from clue_ros.lab.data.photographs import load_photographs
+from clue_ros.lab.logistic import logistic_regression
 from clue_ros.lab.metrics import MIN_IOU, auroc, calibration
 from clue_ros.lab.options import add_options, option, read_options, required
 from clue_ros.lab.report import with_progress
@@ -32,7 +33,6 @@ from clue_ros.model.policies import Detector
 from clue_ros.model.ranking import SETTINGS_FILE, BoxScore, Evidence
 
 PULL = 1.0  # towards weights of 0, of features with a spread of 1; weighs as one request
-ITERATIONS = 50  # of Newton's method; five suffice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,12 +107,7 @@ def fit_score(pointed: Sequence[Pointed]) -> BoxScore:
     middle, spread = seen.mean(0), seen.std(0) + 1e-6
     features = np.c_[(seen - middle) / spread, np.ones(len(seen))]
     pull = np.array([PULL] * seen.shape[1] + [1e-6])
-    weights = np.zeros(len(pull))
-    for _ in range(ITERATIONS):
-        chance = 1 / (1 + np.exp(-(features @ weights).clip(-30, 30)))
-        slope = features.T @ (chance - right) + pull * weights
-        bend = (features * (chance * (1 - chance))[:, None]).T @ features + np.diag(pull)
-        weights -= np.linalg.solve(bend, slope)
+    weights = logistic_regression(features, right, pull)
     own = weights[:-1] / spread
     bias = weights[-1] - float(own @ middle)
     return BoxScore(*(round(float(value), 4) for value in (bias, *own)))

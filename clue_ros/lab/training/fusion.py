@@ -27,6 +27,7 @@ from clue_ros.dialogue.nouns import in_one_form
 from clue_ros.dialogue.types import Box, Dialogue
 from clue_ros.errors import ClueError
 from clue_ros.lab.language.requests import requests_about
+from clue_ros.lab.logistic import logistic_regression
 from clue_ros.lab.metrics import MIN_IOU
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
 from clue_ros.lab.training.datasets import TrainingData, load_validation_data
@@ -50,7 +51,6 @@ RIDGE = 1e-4  # on the weights: requests that are separated perfectly would let 
 # A wrong box costs as much as two needless questions: it points where a box is right as often.
 TRUSTED = 1 / 3
 PER_SORT = 2  # requests of a sort about a scene
-ITERATIONS = 50  # of Newton's method; five suffice
 
 SURE = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)  # see `Fusion.sure`
 
@@ -250,13 +250,8 @@ def fit_box(fusion: Fusion, pointed: Sequence[Pointed]) -> Fusion:
     features, right = np.array(odds), np.array([p.right for p in pointed], np.float64)
     if not 0 < right.sum() < len(right):
         return fusion
-    weights = np.zeros(3)
-    pull = np.array([RIDGE, RIDGE, 0]) * len(right)
-    for _ in range(ITERATIONS):
-        chance = 1 / (1 + np.exp(-(features @ weights).clip(-30, 30)))
-        slope = features.T @ (chance - right) + pull * weights
-        bend = (features * (chance * (1 - chance))[:, None]).T @ features + np.diag(pull + 1e-9)
-        weights -= np.linalg.solve(bend, slope)
+    pull = np.array([RIDGE * len(right), RIDGE * len(right), 1e-9])
+    weights = logistic_regression(features, right, pull)
     ambiguity, score, bias = (float(w) for w in weights)
     if ambiguity >= 0 or score <= 0:
         return fusion
