@@ -1,6 +1,6 @@
 # Copyright 2026 clue_ros contributors
 # SPDX-License-Identifier: Apache-2.0
-"""What decides whether half of the decoder detects ambiguity as well as all of it (Table I).
+"""Compare half of the decoder with all of it as detectors of ambiguity (Table I).
 
     scripts/run python benchmarks/half_depth.py --tabletop DIR --run runs/half-depth
 
@@ -225,7 +225,7 @@ class AnswerBlock(nn.Module):
         self.cap = float(backbone.text.attn_logit_softcapping)
 
     def forward(self, states: Tensor, lengths: Tensor) -> Tensor:
-        """What enters the block, (B, T, D), and B lengths -> (B, D)."""
+        """Map the states before the block, (B, T, D), and B lengths to (B, D)."""
         attention, last = self.layer.self_attn, lengths - 1
         rows, count = torch.arange(len(states)), states.shape[1]
         normed, size = self.layer.input_layernorm(states), attention.head_dim
@@ -346,7 +346,7 @@ class Parts:
 
     @classmethod
     def load(cls, options: HalfDepthOptions) -> Parts:
-        """Of the model's folder; no weight learns yet."""
+        """Load from the model's folder, with every weight frozen."""
         folder = find_model(options.model)
         backbone, processor = load_base(BaseOptions(model=options.model, dtype="float32"))
         backbone.model.requires_grad_(False)

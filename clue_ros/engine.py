@@ -480,7 +480,7 @@ class Clue:
         )
 
     def _own_opinion(self, view: View, dialogue: Dialogue) -> Opinion | None:
-        """What the model makes of it without its memory; None where it lacks a word."""
+        """Return the reply that the model gives without its memory; None if it lacks a word."""
         from clue_ros.model.taught_replies import Opinion
         from clue_ros.model.unknown_words import unknown_words
 
