@@ -6,7 +6,8 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
 from typing import Any
 
-from ros_helpers import ROOT
+import pytest
+from ros_helpers import ROOT, TIMEOUT, isolate, within
 
 POLICY = ROOT / "config" / "sros2" / "policy.xml"
 # What a node has only on some occasions: simulated time, compressed images, ROS from Jazzy on, and
@@ -58,8 +59,34 @@ ACTION_TOPICS = ("feedback", "status")
 ACTION_SERVICES = ("send_goal", "cancel_goal", "get_result")
 
 
+def must_hold(observer: Any, node: str) -> None:
+    """Wait until the graph that `observer` sees has what the policy names for a node, no more.
+
+    A participant that missed an update of the graph keeps the old one, so one that came later looks
+    as well before the test fails, with the differences.
+    """
+    if within(TIMEOUT / 4, lambda: not differences(observer, node)):
+        return
+    import rclpy
+
+    isolate()
+    context = rclpy.Context()
+    rclpy.init(context=context)
+    try:
+        later = rclpy.create_node("later_observer", context=context)
+        if not within(TIMEOUT / 4, lambda: not differences(later, node)):
+            lines = [f"first observer: {line}" for line in differences(observer, node)]
+            lines += [f"later observer: {line}" for line in differences(later, node)]
+            pytest.fail("the graph is not the policy's\n" + "\n".join(lines))
+        later.destroy_node()
+    finally:
+        context.try_shutdown()
+
+
 def differences(observer: Any, node: str) -> list[str]:
     """Return what a running node may do and does not, or does and may not, one line each."""
+    if (node, "/") not in observer.get_node_names_and_namespaces():
+        return [f"{node} is not in the graph"]
     allowed, has = read_policy()[node], graph_of(observer, node)
     found = []
     for what in vars(allowed):

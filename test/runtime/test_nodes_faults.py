@@ -21,7 +21,7 @@ from robot import Robot, ask, recovered  # noqa: E402
 from ros_fixtures import LONG, REQUEST, asking_goal  # noqa: E402
 from ros_helpers import Client, action_client, ros_client, wait_until  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
-from security_policy import differences  # noqa: E402
+from security_policy import must_hold  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
 
 from clue_ros.memory import resident  # noqa: E402
@@ -406,4 +406,4 @@ def test_the_camera_of_files_goes_on_after_its_clock_was_set_back(
 @pytest.mark.parametrize("node", ["perception", *OTHERS])
 def test_the_security_policy_names_exactly_what_a_node_has(client: Client, node: str) -> None:
     # a node that was killed stays in the graph for some seconds, beside its successor
-    wait_until(lambda: not differences(client.node, node), "the graph of the policy")
+    must_hold(client.node, node)
