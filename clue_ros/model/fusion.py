@@ -36,7 +36,8 @@ class Fusion:
     sure: probability of either decision from which the first view of a picture decides alone, 0.5
     to 1; below it the further views decide too, by the mean of their log odds. 0.5: it always does.
     box, box_bias: weight of the log odds of the box's score, and what is added: a box that is
-    trusted too little for its probability of ambiguity becomes a question.
+    trusted too little for its probability of ambiguity becomes a question, one that is trusted
+    enough takes the place of a denial.
     detector_sha256, ivg_sha256: of the weights that the fit was made with; empty: not known.
     """
 

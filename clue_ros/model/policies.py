@@ -36,6 +36,9 @@ from clue_ros.model.peaks import find_peaks
 from clue_ros.model.ranking import NOT_SHOWN, Evidence, said_alone, shortlist
 from clue_ros.model.zero_shot import judge, reply_to
 
+SUREST = 0.95
+"""Score above which hardly any box of a photograph lies: what it could not revise stands."""
+
 if TYPE_CHECKING:
     from clue_ros.dialogue.chooser import Standing
     from clue_ros.model.checkpoint import Checkpoint
@@ -132,15 +135,20 @@ class Detector(Policy):
         estimate, read = self._read(view, context)
         mode = "grounding" if force_grounding else self._mode(estimate)
         said, first = self._say(view, context, mode, read)
-        if said.codes is None:
-            return self._question(said, estimate)
+        question = None if said.codes else self._question(said, estimate)
+        if question is not None:
+            if not (isinstance(question, NotFound) and self._may_be_there(estimate)):
+                return question
+            said = self.checkpoint.speak(view.features, context, "grounding", first)
         found = self._agreement(said, view, context, estimate, first, read.further)
-        doubted = self._doubted(estimate, found)
-        if doubted.is_ambiguous and not force_grounding:
+        turned = None if force_grounding else self._turned(estimate, found)
+        if question is not None and turned is None:
+            return question
+        if question is None and turned is not None:
             said = self.checkpoint.speak(view.features, context, "question", first)
-            return self._question(said, doubted)
+            return self._question(said, turned)
         label = described_object(dialogue.turns)
-        return Grounding(found.box, label, found.score, estimate, found.via)
+        return Grounding(found.box, label, found.score, turned or estimate, found.via)
 
     def point(self, view: View, context: str) -> tuple[AmbiguityEstimate, Agreement]:
         """The estimate, and where it points if it has to. context: `Dialogue.context`."""
@@ -184,9 +192,13 @@ class Detector(Policy):
     def _read_further(self, further: Array, context: str) -> Prefill | None:
         return None
 
-    def _doubted(self, estimate: AmbiguityEstimate, found: Agreement) -> AmbiguityEstimate:
-        """The estimate after the box that it led to has been seen."""
-        return estimate
+    def _may_be_there(self, estimate: AmbiguityEstimate) -> bool:
+        """Whether a box could speak against a denial."""
+        return False
+
+    def _turned(self, estimate: AmbiguityEstimate, found: Agreement) -> AmbiguityEstimate | None:
+        """The estimate after the box has been seen, if it decides otherwise then; else None."""
+        return None
 
     def _mode(self, estimate: AmbiguityEstimate) -> Mode:
         return "question" if estimate.is_ambiguous else "grounding"
@@ -304,7 +316,11 @@ class Decoder(Detector):
 
 
 class Both(Detector):
-    """Detector and decoder put together; in doubt the further views are asked too."""
+    """Detector and decoder put together; in doubt the further views are asked too.
+
+    The box revises the decision: one that is trusted too little becomes a question, and one that is
+    trusted enough takes the place of "I don't see ...".
+    """
 
     name: ClassVar[str] = "both"
 
@@ -344,11 +360,18 @@ class Both(Detector):
     def _read_further(self, further: Array, context: str) -> Prefill | None:
         return self.checkpoint.opinions(further, context)[1]
 
-    def _doubted(self, estimate: AmbiguityEstimate, found: Agreement) -> AmbiguityEstimate:
+    def _may_be_there(self, estimate: AmbiguityEstimate) -> bool:
+        if self.checkpoint.box_score is None:
+            return False
+        return self.fusion.after(estimate.probability, SUREST) < self.threshold
+
+    def _turned(self, estimate: AmbiguityEstimate, found: Agreement) -> AmbiguityEstimate | None:
         if found.evidence is None or self.checkpoint.box_score is None:
-            return estimate
-        revised = self.fusion.after(estimate.probability, found.score)
-        return replace(estimate, probability=revised) if revised >= self.threshold else estimate
+            return None
+        revised = replace(
+            estimate, probability=self.fusion.after(estimate.probability, found.score)
+        )
+        return None if revised.is_ambiguous == estimate.is_ambiguous else revised
 
 
 class ZeroShot(Policy):

@@ -9,13 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from ros_helpers import ROOT
 from tiny_model import BOX_STEM, write_random_head, write_random_model
 
-from clue_ros.dialogue.types import Dialogue, Grounding, Question
+from clue_ros.dialogue.types import Dialogue, Grounding, NotFound, Question
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
+from clue_ros.images import load_image
 from clue_ros.lab.training.fusion import TRUSTED, Pointed, fit, fit_box
 from clue_ros.model.backbone import DETECTOR, IVG
+from clue_ros.model.checkpoint import Checkpoint
 from clue_ros.model.fusion import (
     SETTINGS_FILE,
     Fusion,
@@ -245,3 +248,44 @@ def test_a_box_that_is_trusted_too_little_becomes_a_question(tmp_path: Path, pic
     assert isinstance(clue.reply(view, Dialogue(REQUEST), force_grounding=True), Grounding)
     clue.threshold = 0.9
     assert isinstance(clue.reply(view, Dialogue(REQUEST)), Grounding), "a caller decides"
+
+
+def test_a_box_that_is_trusted_enough_takes_the_place_of_a_denial(
+    tmp_path: Path, picture: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = write_random_head(write_random_model(tmp_path / "model", conv_stem=BOX_STEM))
+    numbers = {"bias": 0.0, "rating": 0.0, "quality": 0.0, "share": 0.0}  # each score is 0.5
+    (model / BOX_SCORE_FILE).write_text(json.dumps(numbers))
+    # Random weights deny nothing: a fake of what adapter B writes.
+    monkeypatch.setattr(Checkpoint, "words", lambda *_: "i don't see a red block .")
+    asks = {"detector": 0.0, "decoder": 0.0, "bias": 1.0, "threshold": 0.5, "box": 1.0}
+    replies = []
+    for bias in (0.0, -2.0, -20.0):
+        fitted(model, **asks, box_bias=bias)
+        clue = Clue.load(model, policy="both", dtype="float32")
+        replies.append(clue.reply(clue.look(picture), Dialogue(REQUEST)))
+        clue.threshold = 0.01
+        assert isinstance(clue.reply(clue.look(picture), Dialogue(REQUEST)), NotFound) == (
+            bias > -4.0
+        ), "a caller decides"
+    denied, *pointed = replies
+    assert isinstance(denied, NotFound)
+    assert denied.ambiguity.probability == pytest.approx(sigmoid(1.0), abs=1e-3)
+    for bias, reply in zip((-2.0, -20.0), pointed, strict=True):
+        assert isinstance(reply, Grounding)
+        assert reply.score == pytest.approx(0.5)
+        assert reply.ambiguity.probability == pytest.approx(sigmoid(1.0 + bias), abs=1e-3)
+        assert not reply.ambiguity.is_ambiguous
+
+
+def test_the_decoder_alone_decides_whatever_the_detector_says(household: Any) -> None:
+    """Algorithm 1: its first token asks or points."""
+    household.policy = "decoder"
+    for name, request, kind in (
+        ("mugs", "pick up the mug", Question),
+        ("ball_block_can", "pick up the ball", Grounding),
+    ):
+        view = household.look(load_image(ROOT / "demo" / f"{name}.png"))
+        for threshold in (0.0, 1.0):
+            household.threshold = threshold
+            assert isinstance(household.reply(view, Dialogue(request)), kind), (request, threshold)
