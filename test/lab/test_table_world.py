@@ -34,7 +34,7 @@ from clue_ros.lab.simulator.panoramas import (
 )
 from clue_ros.lab.simulator.scanned_objects import ScannedObject, find_objects, load_object
 from clue_ros.lab.simulator.table import RENDERERS, TableWorld
-from clue_ros.lab.simulator.worlds import RICH, TABLE, TABLE_UNSEEN, with_assets
+from clue_ros.lab.simulator.worlds import HEAPS, RICH, TABLE, TABLE_UNSEEN, with_assets
 
 DRAWS = pytest.mark.skipif(bool(filament.missing()), reason=filament.missing())
 QUADS = [(1, 2, 4, 3), (5, 7, 8, 6), (1, 5, 6, 2), (3, 4, 8, 7), (1, 3, 7, 5), (2, 6, 8, 4)]
@@ -194,6 +194,18 @@ def test_crowded_objects_lie_closer_together(assets: Assets) -> None:
     assert close < 0.8 * wide
 
 
+def test_heaped_objects_lie_on_each_other(assets: Assets) -> None:
+    def above_the_table(share: float) -> float:
+        spec = replace(with_assets(TABLE, assets), heaped=share)
+        arranger = Arranger(spec, assets, np.random.default_rng(3))
+        lowest = [r.resting_points[:, 2].min() for _ in range(12) for r in arranger.arrange()]
+        return float(np.mean(np.array(lowest) > 0.004))
+
+    assert above_the_table(1.0) > 1.5 * above_the_table(0.0)
+    assert HEAPS.heaped > 0
+    assert TABLE.heaped == TABLE_UNSEEN.heaped == 0
+
+
 @DRAWS
 def test_close_views_show_larger_objects_and_all_of_them(assets: Assets) -> None:
     def sizes(share: float) -> float:
@@ -349,7 +361,7 @@ def test_another_world_has_no_renderers_to_choose_from(
 ) -> None:
     assert cli.main([*PNG, "rich", "--renderer", "classic", "--out", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
-    assert "table-unseen, not rich" in line
+    assert "heaps, not rich" in line
 
 
 def drawn_by(folder: Path, renderer: str, index: int = 0) -> Path:

@@ -326,6 +326,9 @@ class Arranger:
         piled = rng.uniform() < 0.12
         spread = rng.uniform(0.09, 0.24) * (0.6 if piled else 1.0)
         gap = rng.uniform(0.0, 0.03)
+        heaped = bool(self._spec.heaped) and rng.uniform() < self._spec.heaped
+        if heaped:
+            spread = rng.uniform(0.02, 0.09)
         if self._spec.crowded and rng.uniform() < self._spec.crowded:
             spread, gap = 0.5 * spread, 0.0
         discs: list[tuple[float, float, float]] = []
@@ -353,7 +356,7 @@ class Arranger:
                 place, height, _, _ = onto[int(rng.integers(len(onto)))]
                 at = np.array([*(place[:2] - middle[:2]), height - low[2] + 0.004])
                 tops = [t for t in tops if t[0] is not place]
-            elif piled and index > 1:
+            elif (piled and index > 1) or (heaped and index > 0):
                 x, y = in_disc(rng, spread)
                 at = np.array([x - middle[0], y - middle[1], 0.05 * index - low[2]])
             else:

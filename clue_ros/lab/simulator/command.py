@@ -86,7 +86,7 @@ class RenderOptions:
     )
     assets: Path | None = option(
         None,
-        "folder with hdri/, textures/ and objects for the world table or table-unseen",
+        "folder with hdri/, textures/ and objects for the worlds table, table-unseen and heaps",
         metavar="DIR",
     )
     objects: tuple[Path, ...] = option(
@@ -95,7 +95,7 @@ class RenderOptions:
     )  # fmt: skip
     renderer: str = option(
         "auto",
-        "what draws the world table or table-unseen: filament, physically based; classic, OpenGL,"
+        "what draws table, table-unseen and heaps: filament, physically based; classic, OpenGL,"
         " simpler light; auto: classic, with a warning, where filament cannot run",
         choices=("auto", *RENDERERS),
     )
@@ -185,7 +185,7 @@ def with_renderer(options: RenderOptions) -> RenderOptions:
     if world_spec(options.world).assets is None:
         if options.renderer != "auto":
             raise ClueError(
-                f"--renderer is for the worlds table and table-unseen, not {options.world}"
+                f"--renderer is for the worlds table, table-unseen and heaps, not {options.world}"
             )
         return replace(options, renderer="")
     if options.renderer != "auto":

@@ -179,7 +179,8 @@ class WorldSpec:
     whose objects fall. assets: for the worlds of `table.TableWorld`. unseen: whether they take the
     part of the assets that training never has. portrait, arms, close: shares of their pictures that
     are higher than wide, that an arm may reach into, and whose camera comes as near as the objects
-    allow. crowded: share of their arrangements whose objects lie close together.
+    allow. crowded, heaped: shares of their arrangements whose objects lie close together, and are
+    dropped onto each other.
     """
 
     name: str
@@ -205,6 +206,7 @@ class WorldSpec:
     arms: float = 0.0
     close: float = 0.0
     crowded: float = 0.0
+    heaped: float = 0.0
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -293,11 +293,14 @@ TABLE = replace(
     close=0.45,
     crowded=0.35,
 )
-
+# Things on and in each other, seen from near: for the box head.
+HEAPS = replace(
+    TABLE, name="heaps", min_visible=0.25, close=0.85, crowded=0.5, heaped=0.9,
+)  # fmt: skip
 
 DEFAULT_WORLD = RICH.name
 WORLDS: dict[str, WorldSpec] = {
-    spec.name: spec for spec in (BLOCKS, RICH, RICH_UNSEEN, PAPER, TABLE, TABLE_UNSEEN)
+    spec.name: spec for spec in (BLOCKS, RICH, RICH_UNSEEN, PAPER, TABLE, TABLE_UNSEEN, HEAPS)
 }
 
 
