@@ -34,7 +34,7 @@ from clue_ros.errors import BadBoxError
 from clue_ros.model.config import read_config
 from clue_ros.model.details import fine_side, fine_stages
 from clue_ros.model.loading import find_base, read_weights
-from clue_ros.model.taught_boxes import EDGE, ScoreMap, taught_box
+from clue_ros.model.taught_boxes import EDGE, ScoreMap, Sighting, taught_box
 from clue_ros.model.word_memory import (
     Example,
     Word,
@@ -223,23 +223,6 @@ def _thumbnail(image: npt.NDArray[np.uint8], box: Box) -> bytes:
 
 def _spelled(box: Box) -> str:
     return "[" + ", ".join(f"{side:g}" for side in box.as_list()) + "]"
-
-
-@dataclass(frozen=True)
-class Sighting:
-    """A place where a taught word may be.
-
-    box: in pixels. score: about 0 for background and 1 for the object as it was shown.
-    probability: that a thing of this word is in the box, 0..1. shots: examples of the word. point:
-    the highest place, (x, y) in pixels.
-    """
-
-    word: Word
-    box: Box
-    score: float
-    probability: float
-    shots: int
-    point: tuple[float, float]
 
 
 class Recogniser:

@@ -16,7 +16,7 @@ and the best is the thing's. A model without a head keeps the taught box.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
@@ -27,13 +27,12 @@ import numpy as np
 import numpy.typing as npt
 
 from clue_ros.dialogue.types import Box
-from clue_ros.model.box_head import boxes_at, candidates, overlaps
+from clue_ros.model.box_head import BoxMap, boxes_at, candidates, overlaps
 from clue_ros.model.ranking import SAID
+from clue_ros.model.word_memory import Word
 
 if TYPE_CHECKING:
     from clue_ros.model.backbone import Array
-    from clue_ros.model.taught import Sighting
-    from clue_ros.model.view import View
 
 # Chosen on rendered tables of thirty recurring objects, six pictures of which were taught, and on
 # five photographs of a table, as they are and turned, scaled and relit.
@@ -42,7 +41,7 @@ WIDER = 2.0  # sides of the square that is looked at, in the box's longer side
 SIDE = 320  # pixels of the longer side at which it is read; 640 are no better
 MOST = 10  # candidates of the head
 RING = 0.25  # of a box's sides: what is around it
-LEAST, MOST_SCORE = 0.1, 0.9  # scores that count as background and as the thing
+LOW, HIGH = 0.1, 0.9  # scores that count as background and as the thing
 EDGE = 0.5  # score between an object and what is around it
 SCALES = (0.7, 0.85, 1.0, 1.2, 1.4)  # of the taught sides that are tried
 OFF_SIZE = 0.5  # cost of another size, for each side's log ratio squared
@@ -51,6 +50,25 @@ _LEAST_SHARE = 0.05  # added before logarithms
 
 Boxes = npt.NDArray[np.float64]
 Cells = npt.NDArray[np.intp]
+Look = Callable[[Box, int], tuple[Box, BoxMap] | None]
+"""`clue_ros.model.view.View.closer`."""
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """A place where a taught word may be.
+
+    box: in pixels. score: about 0 for background and 1 for the object as it was shown.
+    probability: that a thing of this word is in the box, 0..1. shots: examples of the word. point:
+    the highest place, (x, y) in pixels.
+    """
+
+    word: Word
+    box: Box
+    score: float
+    probability: float
+    shots: int
+    point: tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -106,21 +124,22 @@ class ScoreMap:
         rows, columns = self.values.shape
         x = (np.arange(columns) + 0.5) / columns * self.width - point[0]
         y = (np.arange(rows) + 0.5) / rows * self.height - point[1]
-        high = np.clip((self.values - LEAST) / (MOST_SCORE - LEAST), 0, 1)
+        high = np.clip((self.values - LOW) / (HIGH - LOW), 0, 1)
         high *= np.hypot(x[None], y[:, None]) <= reach
         cells = self.cells(boxes)
         shared = sums(cv2.integral(high), cells)
         return np.asarray(shared / (_areas(cells) + float(high.sum()) - shared))
 
 
-def closer(view: View, seen: Sighting, scores: ScoreMap, also: Sequence[Box] = ()) -> Box:
+def closer(look: Look, seen: Sighting, scores: ScoreMap, also: Sequence[Box] = ()) -> Box:
     """The box of a sighting in pixels.
 
-    scores: of its word in the view. also: boxes that others say it has, worth SAID more.
+    look: at the picture. scores: of its word there. also: boxes that others say it has, worth SAID
+    more.
     """
-    boxes, quality = _looked_at(view, [seen.box, *also], seen.point)
+    boxes, quality = _looked_at(look, [seen.box, *also], seen.point, scores)
     taught = np.array([(e.box.width, e.box.height / e.aspect) for e in seen.word.examples])
-    taught *= view.width
+    taught *= scores.width
     both = np.concatenate([taught, taught[:, ::-1]])  # upright or lying
     off = (np.log(_sides(boxes)[:, None] / both) ** 2).sum(2).min(1)
     reach = float(np.hypot(*taught.T).max())
@@ -136,7 +155,9 @@ def closer(view: View, seen: Sighting, scores: ScoreMap, also: Sequence[Box] = (
     return Box(*map(float, boxes[best]))
 
 
-def _looked_at(view: View, known: Sequence[Box], place: tuple[float, float]) -> tuple[Boxes, Boxes]:
+def _looked_at(
+    look: Look, known: Sequence[Box], place: tuple[float, float], scores: ScoreMap
+) -> tuple[Boxes, Boxes]:
     """Boxes (n, 4) in pixels that hold a place, and the head's scores of them (n,).
 
     known: boxes that are rated too, the first ones; the look is around the first.
@@ -144,8 +165,8 @@ def _looked_at(view: View, known: Sequence[Box], place: tuple[float, float]) -> 
     own = np.array([box.as_tuple() for box in known])
     half = max(known[0].width, known[0].height) * WIDER / 2
     x, y = known[0].center
-    near = Box(x - half, y - half, x + half, y + half).clipped(view.width, view.height)
-    looked = view.closer(near, SIDE)
+    near = Box(x - half, y - half, x + half, y + half).clipped(scores.width, scores.height)
+    looked = look(near, SIDE)
     if looked is None:
         return own, np.ones(len(own))
     part, found = looked

@@ -41,8 +41,8 @@ from clue_ros.dialogue.words import current_turns
 from clue_ros.model.backbone import Array
 from clue_ros.model.colors import with_measured_colors
 from clue_ros.model.fusion import log_odds
-from clue_ros.model.taught import Patches, Recogniser, Sighting, probability_of
-from clue_ros.model.taught_boxes import closer
+from clue_ros.model.taught import Patches, Recogniser, probability_of
+from clue_ros.model.taught_boxes import Sighting, closer
 from clue_ros.model.word_memory import Word, WordMemory
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class TaughtFinder:
     def candidate(self, seen: Sighting, *also: Box) -> Candidate:
         """A sighting with the box of a closer look, and its probability. also: further boxes."""
         scores = self.recogniser.map_of(self.view.patches, seen.word)
-        box, name = closer(self.view, seen, scores, also), seen.word.name
+        box, name = closer(self.view.closer, seen, scores, also), seen.word.name
         chance = probability_of(seen.score, scores.contrast(box), seen.shots)
         self._seen[box] = seen
         return Candidate(box, name, chance, SOURCE).known(**{KIND: name})
