@@ -486,11 +486,8 @@ class Clue:
 
         if unknown_words(self._checkpoint.processor.tokenizer, dialogue).words:
             return None
-        said = found = self._policy.decide(view, dialogue)
-        if not isinstance(found, Grounding):
-            found = self._policy.decide(view, dialogue, force_grounding=True)
-        denied = isinstance(said, NotFound)
-        return Opinion(found, denied) if isinstance(found, Grounding) else None
+        said, found = self._policy.reply_and_point(view, dialogue)
+        return Opinion(found, isinstance(said, NotFound)) if isinstance(found, Grounding) else None
 
     def _other(
         self,

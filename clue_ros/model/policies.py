@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -80,11 +80,30 @@ class Policy(ABC):
     def judge(self, view: View, dialogue: Dialogue) -> AmbiguityEstimate:
         """Estimate whether the dialogue so far names exactly one thing in the image."""
 
-    @abstractmethod
     def decide(
         self, view: View, dialogue: Dialogue, *, force_grounding: bool = False
     ) -> Question | Grounding:
         """Ask, say that there is no such thing (NotFound), or point; if forced, point."""
+        return self._decided(view, dialogue, force_grounding, self._seen(view, dialogue))
+
+    def reply_and_point(
+        self, view: View, dialogue: Dialogue
+    ) -> tuple[Question | Grounding, Question | Grounding]:
+        """Return what `decide` replies, and what it replies if forced; it reads once for both."""
+        seen = self._seen(view, dialogue)
+        reply = self._decided(view, dialogue, False, seen)
+        points = isinstance(reply, Grounding)
+        return reply, reply if points else self._decided(view, dialogue, True, seen)
+
+    @abstractmethod
+    def _seen(self, view: View, dialogue: Dialogue) -> Any:
+        """The estimate, and what decides with it."""
+
+    @abstractmethod
+    def _decided(
+        self, view: View, dialogue: Dialogue, force_grounding: bool, seen: Any
+    ) -> Question | Grounding:
+        """`decide` after `_seen`."""
 
     @abstractmethod
     def warm_up(self, view: View, dialogue: Dialogue) -> None:
@@ -127,12 +146,14 @@ class Detector(Policy):
         """See `Policy`."""
         return self._read(view, dialogue.context())[0]
 
-    def decide(
-        self, view: View, dialogue: Dialogue, *, force_grounding: bool = False
+    def _seen(self, view: View, dialogue: Dialogue) -> tuple[AmbiguityEstimate, _Read]:
+        return self._read(view, dialogue.context())
+
+    def _decided(
+        self, view: View, dialogue: Dialogue, force_grounding: bool, seen: Any
     ) -> Question | Grounding:
-        """See `Policy`."""
         context = dialogue.context()
-        estimate, read = self._read(view, context)
+        estimate, read = seen
         mode = "grounding" if force_grounding else self._mode(estimate)
         said, first = self._say(view, context, mode, read)
         question = None if said.codes else self._question(said, estimate)
@@ -385,13 +406,12 @@ class ZeroShot(Policy):
 
     def judge(self, view: View, dialogue: Dialogue) -> AmbiguityEstimate:
         """See `Policy`."""
-        return self._judge(view, dialogue)[0]
+        return self._seen(view, dialogue)[0]
 
-    def decide(
-        self, view: View, dialogue: Dialogue, *, force_grounding: bool = False
+    def _decided(
+        self, view: View, dialogue: Dialogue, force_grounding: bool, seen: Any
     ) -> Question | Grounding:
-        """See `Policy`."""
-        estimate, standing = self._judge(view, dialogue)
+        estimate, standing = seen
         settings = self.checkpoint.zero_shot
         return reply_to(view.base, standing, estimate, settings, force_grounding=force_grounding)
 
@@ -399,7 +419,7 @@ class ZeroShot(Policy):
         """See `Policy`."""
         self.decide(view, dialogue, force_grounding=True)
 
-    def _judge(self, view: View, dialogue: Dialogue) -> tuple[AmbiguityEstimate, Standing]:
+    def _seen(self, view: View, dialogue: Dialogue) -> tuple[AmbiguityEstimate, Standing]:
         start = time.perf_counter()
         judged = judge(view.base, dialogue, self.checkpoint.zero_shot)
         seconds = time.perf_counter() - start

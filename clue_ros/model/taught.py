@@ -22,7 +22,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +34,7 @@ from clue_ros.errors import BadBoxError
 from clue_ros.model.config import read_config
 from clue_ros.model.details import fine_side, fine_stages
 from clue_ros.model.loading import find_base, read_weights
-from clue_ros.model.masks import grabcut_mask
+from clue_ros.model.taught_boxes import EDGE, ScoreMap, Sighting, taught_box
 from clue_ros.model.word_memory import (
     Example,
     Word,
@@ -57,13 +56,8 @@ OTHERS = 0.5  # weight of the other words' means beside all that lies around
 INNER = 0.3  # of a box's sides, left out at its edges: the patches there are half background
 MOST_INSIDE, MOST_AROUND = 16, 40  # patches that an example keeps
 WINDOW = 0.6  # of the object's sides, over which scores are averaged
-FINER = 2  # times the patches' resolution at which boxes are drawn
-EDGE = 0.5  # score between an object and what is around it
-SCALES = (0.7, 0.85, 1.0, 1.2, 1.4)  # of the taught sides that are tried
-OFF_SIZE = 0.5  # cost of another size, for each side's log ratio squared
 MOST_FOUND = 4  # things of one word in a picture
 MOST_IN_BOX = 3  # words that are looked for in a box
-NEAR, AROUND = 0.3, 0.15  # of a box's sides, of the longest taught side: where edges are looked for
 WORDS = "words"  # in a model's folder: what it was taught (`clue adapt`)
 THUMBNAIL = 96  # pixels of its longer side
 MARGIN = 0.2  # of the box's sides, shown around it in a thumbnail
@@ -231,24 +225,6 @@ def _spelled(box: Box) -> str:
     return "[" + ", ".join(f"{side:g}" for side in box.as_list()) + "]"
 
 
-@dataclass(frozen=True)
-class Sighting:
-    """A place where a taught word may be.
-
-    box: in pixels. score: about 0 for background and 1 for the object as it was shown.
-    probability: that a thing of this word is in the box, 0..1. shots: examples of the word. point:
-    the highest place, (x, y) in pixels. reach: the longer of the taught sides in pixels.
-    """
-
-    word: Word
-    box: Box
-    score: float
-    probability: float
-    shots: int
-    point: tuple[float, float]
-    reach: float
-
-
 class Recogniser:
     """The classifiers of a memory's words as they are now."""
 
@@ -280,6 +256,16 @@ class Recogniser:
         found = patches.values.reshape(-1, channels) @ self._weights[own].T + self._bias[own]
         return np.ascontiguousarray(found.T.reshape(-1, rows, columns))
 
+    def map_of(self, patches: Patches, word: Word) -> ScoreMap:
+        """A word's scores in a picture, for its boxes."""
+        (scores,) = self.scores_of(patches, [word])
+        return ScoreMap.of(scores, patches.width, patches.height)
+
+    def chance_in(self, patches: Patches, word: Word, box: Box) -> float:
+        """Probability that a thing of a word is in a box (pixels), 0..1."""
+        scores = self.map_of(patches, word)
+        return probability_of(scores.highest(box), scores.contrast(box), len(word.examples))
+
     def likest(self, patches: Patches, word: Word, point: tuple[float, float]) -> Example:
         """The example of a word that a place (x, y) in pixels looks most like."""
         cells = patches.cells(Box(*point, *point), grow=1)
@@ -308,12 +294,11 @@ class Recogniser:
     def _sightings(self, word: Word, scores: Array, patches: Patches) -> list[Sighting]:
         """The highest places of a word's score map, and the box at each that fits it best.
 
-        A box has the sides of the example that the place looks most like, upright or lying, times
-        SCALES. It is the better the more its scores exceed EDGE, and the less its sides differ
-        from those that were taught.
+        A box has the sides of the example that the place looks most like, upright or lying
+        (`clue_ros.model.taught_boxes.taught_box`).
         """
-        fine = cv2.resize(scores, None, fx=FINER, fy=FINER, interpolation=cv2.INTER_CUBIC)
-        rows, columns = fine.shape
+        seen = ScoreMap.of(scores, patches.width, patches.height)
+        rows, columns = seen.values.shape
         x_scale, y_scale = patches.width / columns, patches.height / rows  # pixels a cell
         sides = [(e.box.width, e.box.height / e.aspect) for e in word.examples]
         mean = np.exp(np.log(sides).mean(0)) * patches.width
@@ -321,8 +306,8 @@ class Recogniser:
             max(1, round(mean[0] / x_scale * WINDOW)),
             max(1, round(mean[1] / y_scale * WINDOW)),
         )
-        left = cv2.blur(fine, window, borderType=cv2.BORDER_REFLECT)
-        total = cv2.integral(fine - np.float32(EDGE))
+        left = cv2.blur(seen.values, window, borderType=cv2.BORDER_REFLECT)
+        total = cv2.integral(seen.values - np.float32(EDGE))
         shots, found = len(word.examples), list[Sighting]()
         for _ in range(MOST_FOUND):
             row, column = divmod(int(left.argmax()), columns)
@@ -333,10 +318,10 @@ class Recogniser:
             shown = self.likest(patches, word, point)
             w, h = shown.box.width * patches.width, shown.box.height / shown.aspect * patches.width
             sizes = [(w / x_scale, h / y_scale), (h / x_scale, w / y_scale)]
-            x, y, across, down = _best_box(total, (row, column), sizes)
+            x, y, across, down = taught_box(total, (row, column), sizes)
             box = Box(x * x_scale, y * y_scale, (x + across) * x_scale, (y + down) * y_scale)
-            chance = probability_of(score, shots)
-            found.append(Sighting(word, box, score, chance, shots, point, max(w, h)))
+            chance = probability_of(score, seen.contrast(box), shots)
+            found.append(Sighting(word, box, score, chance, shots, point))
             reach_x, reach_y = 0.6 * w / x_scale, 0.6 * h / y_scale
             top, start = max(0, round(row - reach_y)), max(0, round(column - reach_x))
             left[top : round(row + reach_y) + 1, start : round(column + reach_x) + 1] = -np.inf
@@ -353,68 +338,18 @@ def _scaled(
     return weights.astype(np.float32), -(weights @ middle).astype(np.float32)
 
 
-def refined(sighting: Sighting, image: npt.NDArray[np.uint8], scores: Array) -> Box:
-    """The box of a sighting, fitted to the edges in an RGB image (H, W, 3).
+# Logistic regression of "the box is right" (IoU of at least 0.5) in 461 searches on the pictures of
+# `clue_ros.model.taught_boxes`: bias, weights of the score, of the contrast and of the logarithm of
+# the number of examples, with which scores rise. 70 % of the weight is on things that are there.
+BIAS, OF_SCORE, OF_CONTRAST, OF_SHOTS = -3.88, 5.43, 7.25, -0.93
 
-    scores (rows, columns): of its word. The median, side by side, of the box itself and of the
-    boxes of two masks (`clue_ros.model.masks`), which begin near the box and around the point.
+
+def probability_of(score: float, contrast: float, shots: int) -> float:
+    """Probability that a box holds a thing of the word, 0..1.
+
+    score: at the highest place in it. contrast: of the box (`ScoreMap.contrast`). shots: examples.
     """
-    height, width = image.shape[:2]
-    box, (x, y), reach = sighting.box, sighting.point, sighting.reach * (0.5 + AROUND)
-    near = box.grown(NEAR * box.width, NEAR * box.height)
-    prior = np.clip(scores, 0.0, 1.0)
-    found = [box.as_tuple()]
-    for start in (near, Box(x - reach, y - reach, x + reach, y + reach)):
-        mask = grabcut_mask(image, start.clipped(width, height), prior)
-        rows, columns = mask.any(1).nonzero()[0], mask.any(0).nonzero()[0]
-        found.append((columns[0], rows[0], columns[-1] + 1, rows[-1] + 1))
-    return Box(*map(float, np.median(found, axis=0)))
-
-
-def _best_box(
-    total: npt.NDArray[np.float64],
-    top: tuple[int, int],
-    sizes: Sequence[tuple[float, float]],
-) -> tuple[int, int, int, int]:
-    """The box (x, y, width, height in cells) around a place with the highest sum of scores.
-
-    total: `cv2.integral` of the scores above EDGE. sizes: the taught width and height in cells,
-    upright and lying.
-    """
-    rows, columns = (side - 1 for side in total.shape)
-    row, column = top
-    best, found = -math.inf, (column, row, 1, 1)
-    for (wide, high), across, down in product(sizes, SCALES, SCALES):
-        w = min(max(1, round(wide * across)), columns)
-        h = min(max(1, round(high * down)), rows)
-        xs, ys = _starts(column, w, columns), _starts(row, h, rows)
-        below, above = total[ys + h], total[ys]
-        sums = below[:, xs + w] - above[:, xs + w] - below[:, xs] + above[:, xs]
-        place = int(sums.argmax())
-        off = math.log(across) ** 2 + math.log(down) ** 2
-        value = float(sums.ravel()[place]) / (wide * high) - OFF_SIZE * off
-        if value > best:
-            best = value
-            found = int(xs[place % len(xs)]), int(ys[place // len(xs)]), w, h
-    return found
-
-
-def _starts(place: int, length: int, count: int) -> npt.NDArray[np.intp]:
-    """Where spans of a length may begin that have a place in their middle."""
-    first = max(0, min(place - int(0.8 * length), count - length))
-    last = max(first, min(place - int(0.2 * length), count - length))
-    return np.arange(first, last + 1)
-
-
-# Logistic regression of "the best box is right" (IoU of at least 0.5) in 515 searches on the same
-# pictures: bias, weight of the score, weight of the logarithm of the number of examples, with which
-# scores rise. The bias is that of requests of which 70 % are for things that are there.
-BIAS, OF_SCORE, OF_SHOTS = -4.1, 10.5, -1.75
-
-
-def probability_of(score: float, shots: int) -> float:
-    """Probability that a box of this score holds a thing of the word, 0..1."""
-    odds = BIAS + OF_SCORE * score + OF_SHOTS * math.log(shots)
+    odds = BIAS + OF_SCORE * score + OF_CONTRAST * contrast + OF_SHOTS * math.log(shots)
     return 1 / (1 + math.exp(-min(max(odds, -50.0), 50.0)))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from clue_ros.dialogue.types import Box
 from clue_ros.model.box_head import SIDE, BoxMap
 from clue_ros.model.details import detailed_picture
 from clue_ros.model.multi_view import Window, window_features
@@ -110,6 +111,21 @@ class View:
         if head is not None and self._encoded.box_map is None:
             self._encoded.box_map = head(self.stages(SIDE, head.stages))
         return self._encoded.box_map
+
+    def closer(self, box: Box, side: int) -> tuple[Box, BoxMap] | None:
+        """What the head says about a part of the image, read with a longer side of `side` pixels.
+
+        With the part in whole pixels, to which its boxes belong; None without a head. box: in
+        pixels, inside the image.
+        """
+        head = self.checkpoint.box_head
+        if head is None:
+            return None
+        x, y = min(int(box.x_min), self.width - 1), min(int(box.y_min), self.height - 1)
+        part = self.image[y : max(y + 1, round(box.y_max)), x : max(x + 1, round(box.x_max))]
+        picture = detailed_picture(np.ascontiguousarray(part), side)
+        found = head(self.checkpoint.backbone.stages(picture, head.stages))
+        return Box(x, y, x + part.shape[1], y + part.shape[0]), found
 
     @property
     def base(self) -> BaseTasks:

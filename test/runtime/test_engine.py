@@ -131,6 +131,29 @@ def test_saying_that_there_is_none_is_a_reply_of_its_own(
     assert isinstance(forced, Grounding)
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("threshold", [0.0, 1.0])
+def test_a_reply_and_where_it_points_take_one_reading(
+    policy: str, threshold: float, clue: Clue, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clue.policy, clue.threshold = policy, threshold
+    dialogue, decides = Dialogue("pick up the red block"), clue.decides
+    free, forced = (decides.decide(view, dialogue, force_grounding=f) for f in (False, True))
+    counted, read = list[str](), clue.checkpoint.judge_and_read
+
+    def counting(features: Any, context: str) -> Any:
+        counted.append(context)
+        return read(features, context)
+
+    monkeypatch.setattr(clue.checkpoint, "judge_and_read", counting)
+    reply, pointed = decides.reply_and_point(view, dialogue)
+    assert len(counted) <= 1
+    assert isinstance(pointed, Grounding)
+    assert isinstance(forced, Grounding)
+    assert (type(reply), pointed.box) == (type(free), forced.box)
+    assert getattr(reply, "text", "") == getattr(free, "text", "")
+
+
 def test_a_reply_does_not_change_the_dialogue(clue: Clue, view: View) -> None:
     dialogue = Dialogue("pick up the red block")
     clue.threshold = 0.0

@@ -32,6 +32,7 @@ from clue_ros.errors import (
     WordMemoryError,
 )
 from clue_ros.model.taught import Patches, Recogniser, make_example
+from clue_ros.model.taught_boxes import closer
 from clue_ros.model.taught_replies import Judged, Opinion, TaughtWords
 from clue_ros.model.word_memory import Example, WordMemory, clean_name, packed, unpacked
 from clue_ros.model.zero_shot import BaseFinder, ZeroShotSettings
@@ -360,15 +361,44 @@ def test_a_taught_things_box_may_have_the_models_own_sides(taught: Clue) -> None
         return found
 
     (alone,) = judged(None).candidates
-    wide, away = Box(20, 60, 160, 200), Box(200, 20, 260, 80)
-    (moved,) = judged(Opinion(pointed(view, wide, 0.1))).candidates
-    assert alone.box.iou(wide) < 0.5
-    assert moved.box == wide
-    assert moved.score == pytest.approx(alone.score)
+    near, wide, away = Box(38, 98, 104, 166), Box(20, 60, 160, 200), Box(200, 20, 260, 80)
+    (moved,) = judged(Opinion(pointed(view, near, 0.1))).candidates
+    assert moved.box == near, "the two are alike, and the model says this one"
+    assert moved.score > alone.score, "two opinions"
+    (kept,) = judged(Opinion(pointed(view, wide, 0.1))).candidates
+    assert kept.box == alone.box, "the gadget does not fill the model's box"
+    assert kept.score == pytest.approx(alone.score)
     (only,) = judged(Opinion(pointed(view, away, 0.6))).candidates
     assert only.box == alone.box, "no gadget was ever seen to look as it does there"
-    (denied,) = judged(Opinion(pointed(view, wide, 0.1), denied=True)).candidates
-    assert 0 < denied.score < moved.score, "the model says that there is none"
+    (denied,) = judged(Opinion(pointed(view, near, 0.1), denied=True)).candidates
+    assert 0 < denied.score < alone.score, "the model says that there is none"
+
+
+def bar(degrees: float) -> tuple[Pixels, Box]:
+    """A picture of a long striped bar that is turned, and its box."""
+    image, tool = picture(), np.zeros((240, 320), np.uint8)
+    cv2.rectangle(tool, (80, 108), (240, 131), 255, -1)
+    turn = cv2.getRotationMatrix2D((160, 120), degrees, 1)
+    mask = cv2.warpAffine(tool, turn, (320, 240)) > 127
+    for stripe in range(84, 240, 16):
+        cv2.rectangle(tool, (stripe, 112), (stripe + 5, 127), 128, -1)
+    image[mask] = RED
+    image[(cv2.warpAffine(tool, turn, (320, 240)) < 160) & mask] = 250
+    rows, columns = mask.any(1).nonzero()[0], mask.any(0).nonzero()[0]
+    return image, Box(float(columns[0]), float(rows[0]), columns[-1] + 1.0, rows[-1] + 1.0)
+
+
+def test_a_turned_thing_has_the_box_of_a_closer_look(household: Any, tmp_path: Path) -> None:
+    clue = Clue(household.checkpoint, replace_memory(household, tmp_path / "words"))
+    image, box = bar(0)
+    clue.teach(clue.look(image), box, "gadget")
+    image, turned = bar(50)
+    view = clue.look(image)
+    recogniser = Recogniser(clue.memory)
+    seen = recogniser.find(view.patches, clue.memory.meant("gadget"))[0]
+    assert seen.box.iou(turned) < 0.5, "the taught sides do not fit"
+    found = closer(view.closer, seen, recogniser.map_of(view.patches, seen.word))
+    assert found.iou(turned) > 0.7
 
 
 def test_beside_taught_words_a_doubtful_box_is_shown(taught: Clue) -> None:
