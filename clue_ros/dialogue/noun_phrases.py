@@ -365,10 +365,11 @@ def _first_of(forms: tuple[str, ...], text: str) -> tuple[str, str, str] | None:
     """
     begin = _by_first_word(forms)
     for word in _WORD.finditer(text):
+        start = word.start()
         for form in begin.get(word[0], ()):
-            end = word.start() + len(form)
-            if text.startswith(form, word.start()) and _BOUNDARY.match(text, end):
-                return text[: word.start()], form, text[end:]
+            end = start + len(form)
+            if text.startswith(form, start) and _BOUNDARY.match(text, end):
+                return text[:start], form, text[end:]
     return None
 
 
