@@ -31,6 +31,7 @@ from clue_ros.lab.language.requests import requests_about
 from clue_ros.lab.logistic import logistic_regression
 from clue_ros.lab.metrics import MIN_IOU
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
+from clue_ros.lab.simulator.worlds import WORLDS
 from clue_ros.lab.training.datasets import TrainingData, load_validation_data
 from clue_ros.lab.training.detector import f1, fit_threshold
 from clue_ros.lab.training.options import SourceOptions, named_folder
@@ -71,6 +72,9 @@ class PolicyOptions(SourceOptions):
         " in fusion.json; boxes: the last two alone; zero-shot: how surely the base alone finds one"
         " thing, in zero_shot.json",
         choices=("both", BOXES, ZERO_SHOT),
+    )
+    also: str | None = option(
+        None, "second world whose validation scenes count too", choices=(*WORLDS,)
     )
     out: Path | None = option(
         None, "file to write with --policy zero-shot; default: zero_shot.json beside the base"
@@ -121,8 +125,16 @@ def train_policy(options: PolicyOptions) -> None:
             " both), and need a box head and its score (`clue train boxes`, `clue train score`)"
         )
     vision = checkpoint.backbone.config.vision_config
-    data = load_validation_data(options, vision, own_size=has_boxes)
-    samples = held_out_adapter_samples(data, checkpoint.detector.settings.instruction)
+    worlds = [options.world, *([] if options.also is None else [options.also])]
+    sets = [
+        load_validation_data(replace(options, world=world), vision, own_size=has_boxes)
+        for world in worlds
+    ]
+    samples: dict[str, list[Sample]] = {}
+    for data in sets:
+        drawn = held_out_adapter_samples(data, checkpoint.detector.settings.instruction)
+        for name, pictures in drawn.items():
+            samples.setdefault(name, []).extend(pictures)
     seen = {name: judge(checkpoint, pictures, name) for name, pictures in samples.items()}
     odds, labels = (torch.cat(parts) for parts in zip(*seen.values(), strict=True))
     if options.policy == BOXES:
@@ -133,10 +145,10 @@ def train_policy(options: PolicyOptions) -> None:
         fusion = replace(fit(odds, labels), detector_sha256=digests[0], ivg_sha256=digests[1])
     own = checkpoint.detector.settings.threshold
     validation = {**figures(fusion, seen, own), "n": len(labels)}
-    notes: dict[str, Any] = {"validation": validation, "world": options.world}
+    notes: dict[str, Any] = {"validation": validation, "world": ", ".join(worlds)}
     if has_boxes:
         checkpoint.fusion = fusion
-        pointed = point(checkpoint, data)
+        pointed = [found for data in sets for found in point(checkpoint, data)]
         fusion = fit_box(fusion, pointed)
         notes["validation"] |= box_figures(fusion, pointed)
     save_fusion(fusion, detector, **notes)
