@@ -199,7 +199,8 @@ class Clue:
         (`clue_ros.model.multi_view`). The first view alone decides whether the second is needed for
         the box (`doubtful_score`); the others are needed where those two disagree. The first view
         alone decides whether to ask, unless policy "both" was fitted to ask the others in doubt
-        (`clue_ros.model.fusion`, `sure`). Set it to None for the model's own number.
+        (`clue_ros.model.fusion`, `sure`). With a box head the zoomed view comes second, and for a
+        box alone last. Set it to None for the model's own number.
         """
         own = self._settings.num_views
         return self._checkpoint.ivg.num_views if own is None else own

@@ -84,7 +84,7 @@ def image_size(source: Path | bytes, name: str) -> tuple[int, int]:
     """
     with _reasons(name):
         opened = io.BytesIO(source) if isinstance(source, bytes) else source
-        with Image.open(opened, formats=FORMATS) as picture:
+        with _opened(opened) as picture:
             width, height = _checked_size(picture, name)
             turned = picture.getexif().get(ExifTags.Base.Orientation) in _SIDEWAYS
             return (height, width) if turned else (width, height)
@@ -107,10 +107,15 @@ def _reasons(name: str | Path) -> Iterator[None]:
         raise BadImageError(f"{name} cannot be read as a picture: {error}") from None
 
 
+def _opened(source: Path | io.BytesIO) -> Image.Image:
+    Image.preinit()  # or Pillow loads the plugins of all formats for the first picture
+    return Image.open(source, formats=FORMATS)
+
+
 def _decode(
     source: Path | io.BytesIO, name: str | Path, most_bytes: int | None = None
 ) -> npt.NDArray[np.uint8]:
-    with Image.open(source, formats=FORMATS) as picture:
+    with _opened(source) as picture:
         _checked_size(picture, name)
         by = 1 if most_bytes is None else _shrink(picture, name, most_bytes)
         picture.load()

@@ -34,6 +34,7 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "
 SHORTEST = 4  # letters; a shorter misspelt word is mostly another word
 LAST_ONE = -1
 """The number of "the last one"."""
+_WORD, _BOUNDARY = re.compile(r"\w+"), re.compile(r"\b")
 
 
 @dataclass(frozen=True, eq=False)
@@ -321,25 +322,25 @@ def _cut(text: str, pattern: str) -> tuple[str, str]:
 def _order(text: str) -> tuple[str, tuple[int, str | None] | None]:
     """Take "second ... from the left", or a bare "second", out of a text."""
     side = re.search(ENGLISH.from_side, text)
-    found = _any_of(tuple(ENGLISH.numbers)).search(text)
+    found = _first_of(tuple(ENGLISH.numbers), text)
     if found is None:
         return (re.sub(ENGLISH.from_side, " ", text) if side else text), None
-    number = ENGLISH.numbers[found[0]]
-    rest = f"{text[: found.start()]} {text[found.end() :]}"
+    before, form, after = found
+    number, rest = ENGLISH.numbers[form], f"{before} {after}"
     if side is None:
         return rest, (number, None)
     return re.sub(ENGLISH.from_side, " ", rest), (number, places.COUNTED_FROM[side[1]])
 
 
 def _relation(text: str) -> tuple[str, tuple[str, str] | None]:
-    found = _any_of(tuple(ENGLISH.relations)).search(text)
+    found = _first_of(tuple(ENGLISH.relations), text)
     if found is None:
         return text, None
-    rest = [token for token in text[found.end() :].split() if token not in ("me", "you")]
-    landmark = _noun(rest)
+    before, form, after = found
+    landmark = _noun([token for token in after.split() if token not in ("me", "you")])
     if not landmark:
         return text, None
-    return text[: found.start()].strip(), (ENGLISH.relations[found[0]], landmark)
+    return before.strip(), (ENGLISH.relations[form], landmark)
 
 
 def _take(text: str, table: Mapping[str, NameT]) -> tuple[str, NameT | None]:
@@ -349,17 +350,36 @@ def _take(text: str, table: Mapping[str, NameT]) -> tuple[str, NameT | None]:
 
 def _take_with_form(text: str, table: Mapping[str, NameT]) -> tuple[str, NameT | None, str]:
     """The first form of a table in a text: the text without it, its name, the form."""
-    found = _any_of(tuple(table)).search(text)
+    found = _first_of(tuple(table), text)
     if found is None:
         return text, None, ""
-    return f"{text[: found.start()]} {text[found.end() :]}", table[found[0]], found[0]
+    before, form, after = found
+    return f"{before} {after}", table[form], form
+
+
+def _first_of(forms: tuple[str, ...], text: str) -> tuple[str, str, str] | None:
+    """The first whole words of a text that are one of these forms, the longest where several begin.
+
+    Returns what comes before them, the form, and what comes after; None where there is none. A
+    pattern of a table's hundreds of forms would take milliseconds to compile.
+    """
+    begin = _by_first_word(forms)
+    for word in _WORD.finditer(text):
+        start = word.start()
+        for form in begin.get(word[0], ()):
+            end = start + len(form)
+            if text.startswith(form, start) and _BOUNDARY.match(text, end):
+                return text[:start], form, text[end:]
+    return None
 
 
 @lru_cache(maxsize=32)
-def _any_of(forms: tuple[str, ...]) -> re.Pattern[str]:
-    """A pattern of whole words that are one of these forms, the longest where several begin."""
-    longest_first = sorted(forms, key=len, reverse=True)
-    return re.compile(rf"\b(?:{'|'.join(map(re.escape, longest_first))})\b")
+def _by_first_word(forms: tuple[str, ...]) -> dict[str, list[str]]:
+    """Forms by their first word, the longest first."""
+    found: dict[str, list[str]] = {}
+    for form in sorted(forms, key=len, reverse=True):
+        found.setdefault(_WORD.findall(form)[0], []).append(form)
+    return found
 
 
 def _noun(tokens: Iterable[str]) -> str:

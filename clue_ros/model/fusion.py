@@ -33,8 +33,8 @@ class Fusion:
     """Fitted weights of the two log odds, and what is added to their sum.
 
     threshold: probability from which a sentence counts as ambiguous; None: the detector's own.
-    sure: probability of either decision from which the first view of a picture decides alone, 0.5
-    to 1; below it the further views decide too, by the mean of their log odds. 0.5: it always does.
+    sure: probability of either decision from which the views so far decide, 0.5 to 1; below it the
+    next view decides too, by the mean of their log odds. 0.5: the first view decides alone.
     box, box_bias: weight of the log odds of the box's score, and what is added: a box that is
     trusted too little for its probability of ambiguity becomes a question, one that is trusted
     enough takes the place of a denial.
@@ -66,7 +66,7 @@ class Fusion:
         return 1 / (1 + math.exp(-fmean(odds) - self.bias))
 
     def is_sure(self, probability: float) -> bool:
-        """Whether the first view's probability needs no further view."""
+        """Whether a probability needs no further view."""
         return max(probability, 1 - probability) >= self.sure
 
     def after(self, probability: float, score: float) -> float:

@@ -133,7 +133,8 @@ class State:
 
     spans: the segments' first blocks and ends. keys, values: of each segment, (blocks, B, K, P, d)
     with room for P tokens. length: the tokens in use, with the padding of shorter prompts. mask:
-    (B, 1, 1, P), HIDDEN where nothing may look. positions: (B,) of the next token, counted from 1.
+    (B, 1, 1, P + 1), HIDDEN where nothing may look, the last column of the token that looks.
+    positions: (B,) of the next token, counted from 1.
     """
 
     adapter: str | None
@@ -166,6 +167,9 @@ class OpenVinoBackbone:
         self._scale = np.float32(math.sqrt(self._text.hidden_size))
         self._merges = not config.export and merged_bytes(found, self._dtype) > 0
         self._cut = half_depth_block(self._blocks)
+        first = f"{TEXT}layers.0."
+        block = sum(t.values.nbytes for name, t in self._stored.items() if name.startswith(first))
+        self._together = max(1, PART_BYTES // block)  # blocks of a graph at most
         self._lora: dict[str, Lora] = {}
         self._inputs: dict[str | None, dict[str, Array]] = {}  # LoRA matrices, unless merged
         self._open: dict[tuple[Any, ...], Graph] = {}
@@ -324,22 +328,22 @@ class OpenVinoBackbone:
             feed["hidden"] = found["through"]
             keys.append(_with_room(found["new_keys"], length))
             values.append(_with_room(found["new_values"], length))
-        mask = np.full((rows, 1, 1, keys[0].shape[3]), HIDDEN, np.float32)
-        mask[..., :length] = feed["mask"][..., :length]
+        mask = np.full((rows, 1, 1, keys[0].shape[3] + 1), HIDDEN, np.float32)
+        mask[..., :length], mask[..., -1] = feed["mask"][..., :length], 0
         logits = self._logits(feed["hidden"][:, 0])
         state = State(adapter, spans, keys, values, length, mask, lengths + 1)
         return attention, state, logits
 
     def step(self, state: State, tokens: npt.NDArray[np.int64]) -> Array:
         """See `Backbone`."""
-        if state.length == state.mask.shape[3]:
-            state.keys = [_with_room(keys, state.length) for keys in state.keys]
-            state.values = [_with_room(values, state.length) for values in state.values]
-            more = state.keys[0].shape[3] - state.length
-            state.mask = np.pad(state.mask, ((0, 0),) * 3 + ((0, more),), constant_values=HIDDEN)
+        past = state.keys[0].shape[3]
+        if state.length == past:
+            state.keys = [_with_room(keys, past) for keys in state.keys]
+            state.values = [_with_room(values, past) for values in state.values]
+            more = state.keys[0].shape[3] - past
+            state.mask = np.insert(state.mask, [past] * more, HIDDEN, 3)
         cos, sin = self._rotary(state.positions[:, None])
-        mask = np.pad(state.mask, ((0, 0),) * 3 + ((0, 1),))
-        feed = {"hidden": self._embed(tokens[:, None]), "mask": mask, "cos": cos, "sin": sin}
+        feed = {"hidden": self._embed(tokens[:, None]), "mask": state.mask, "cos": cos, "sin": sin}
         feed["rows"] = np.zeros((len(tokens), 1), np.int64)
         for (first, end), keys, values in zip(state.spans, state.keys, state.values, strict=True):
             found = self._run(state.adapter, first, end, feed, keys, values)
@@ -369,14 +373,14 @@ class OpenVinoBackbone:
     def _followed(self, state: State, tokens: npt.NDArray[np.int64]) -> Array:
         """Tokens (B, n, T) after a state -> logits (B, n T, V)."""
         rows, count, length = tokens.shape
-        used, past = count * length, state.mask.shape[3]
+        used, past = count * length, state.keys[0].shape[3]
         total = -(-used // STEP) * STEP
         ids = np.zeros((rows, total), np.int64)
         ids[:, :used] = tokens.reshape(rows, used)
         whose, place = np.divmod(np.arange(total), length)
         seen = (whose[:, None] == whose) & (place[:, None] >= place)
         mask = np.empty((rows, 1, total, past + total), np.float32)
-        mask[..., :past] = state.mask
+        mask[..., :past] = state.mask[..., :past]
         mask[..., past:] = np.where(seen, np.float32(0), np.float32(HIDDEN))
         cos, sin = self._rotary(state.positions[:, None] + place)
         feed = {"hidden": self._embed(ids), "mask": mask, "cos": cos, "sin": sin}
@@ -422,9 +426,7 @@ class OpenVinoBackbone:
 
     def _spans(self, first: int, end: int) -> list[tuple[int, int]]:
         """The segments of blocks first..end - 1: of PART_BYTES at most, or of one block."""
-        name = f"{TEXT}layers.0."
-        each = sum(t.values.nbytes for n, t in self._stored.items() if n.startswith(name))
-        step = max(1, PART_BYTES // each)
+        step = self._together
         return [(start, min(start + step, end)) for start in range(first, end, step)]
 
     def _run(

@@ -34,14 +34,15 @@ from openvino import opset13 as op  # noqa: E402
 Node = Any  # an output of the graph
 Array = npt.NDArray[Any]
 EPS, FLAT = 1e-8, 1e-12  # of eq. 1; added to a map's range
-PARTS = ("qkv", "o", "gate_up", "down")
-"""The adapted products of a block; projections with one input are one product."""
 PROJECTIONS = {
     "qkv": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
     "o": ("self_attn.o_proj",),
-    "gate_up": ("mlp.gate_proj", "mlp.up_proj"),
+    "gate": ("mlp.gate_proj",),
+    "up": ("mlp.up_proj",),
     "down": ("mlp.down_proj",),
 }
+"""The adapted products of a block. Queries, keys and values are one product. Gate and up are two:
+OpenVINO computes the activation within the product of the gate."""
 TEXT, TOWER = "language_model.model.", "vision_tower."
 
 
@@ -376,7 +377,8 @@ class Decoder:
         shapes = {
             "qkv": (self.width, inner + 2 * self.shared * self.size, 3),
             "o": (inner, self.width, 1),
-            "gate_up": (self.width, 2 * self.mlp, 2),
+            "gate": (self.width, self.mlp, 1),
+            "up": (self.width, self.mlp, 1),
             "down": (self.mlp, self.width, 1),
         }
         taken, given, count = shapes[part]
@@ -484,9 +486,10 @@ class Decoder:
 
     def _turned(self, graph: _Inputs, heads: Node) -> Node:
         """Rotary positions: x cos + rotate_half(x) sin."""
-        halves = op.split(heads, op.constant(np.int64(3)), 2)
-        first, second = halves.output(0), halves.output(1)
-        turned = op.concat([op.negative(second), first], 3)
+        half, axis = self.size // 2, _ints(3)
+        first = op.slice(heads, _ints(0), _ints(half), _ints(1), axis)
+        second = op.slice(heads, _ints(half), _ints(2**31 - 1), _ints(1), axis)
+        turned = op.concat([op.multiply(second, _number(-1.0)), first], -1)
         return op.add(op.multiply(heads, graph.cos), op.multiply(turned, graph.sin))
 
     def _logits(self, query: Node, key: Node, mask: Node) -> Node:
@@ -518,8 +521,8 @@ class Decoder:
         out = self._product(graph, block, "o", seen)
         hidden = op.add(hidden, self._norm(f"{name}post_attention_layernorm", out))
         normed = self._norm(f"{name}pre_feedforward_layernorm", hidden)
-        both = op.split(self._product(graph, block, "gate_up", normed), op.constant(np.int64(2)), 2)
-        wide = op.multiply(op.gelu(both.output(0), "tanh"), both.output(1))
+        gate, up = (self._product(graph, block, part, normed) for part in ("gate", "up"))
+        wide = op.multiply(op.gelu(gate, "tanh"), up)
         out = self._product(graph, block, "down", wide)
         return op.add(hidden, self._norm(f"{name}post_feedforward_layernorm", out)), (key, value)
 

@@ -34,18 +34,18 @@ def find_peaks(attention: npt.NDArray[np.float32], width: int, height: int) -> t
     hills, fine = _hills(attention), _finer(attention)
     across, down = width / fine.shape[1], height / fine.shape[0]
     peaks = []
-    for top in np.unique(hills):
+    for top in sorted(set(hills.ravel().tolist())):
         score = float(attention.flat[top])
         if score < FLOOR:
             continue
-        ys, xs = np.nonzero(_region(fine, hills, int(top), score))
+        ys, xs = np.nonzero(_region(fine, hills, top, score))
         box = Box(
             float(xs.min()) * across,
             float(ys.min()) * down,
             float(xs.max() + 1) * across,
             float(ys.max() + 1) * down,
         )
-        y, x = divmod(int(top), columns)
+        y, x = divmod(top, columns)
         peaks.append(Peak(box, score, ((x + 0.5) / columns * width, (y + 0.5) / rows * height)))
     peaks.sort(key=lambda peak: -peak.score)
     return tuple(peaks[:MOST])
@@ -112,7 +112,7 @@ def _hills(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
     """For each cell (rows, columns) the flat index of the top of its hill, high passes joined."""
     goals = _climb(values)
     heights = values.ravel().tolist()
-    joined = {top: top for top in np.unique(goals).tolist()}
+    joined = {top: top for top in sorted(set(goals.ravel().tolist()))}
 
     def find(top: int) -> int:
         while joined[top] != top:
@@ -133,18 +133,16 @@ def _passes(
     values: npt.NDArray[np.float32], goals: npt.NDArray[np.int64]
 ) -> list[tuple[float, int, int]]:
     """The highest pass between each two hills that touch, with their tops; highest first."""
-    pairs, levels = [], []
+    highest: dict[tuple[int, int], float] = {}
     for here, there in _neighbours(goals.shape):
         a, b = goals[here], goals[there]
         apart = a != b
-        pairs.append(np.minimum(a, b)[apart] * values.size + np.maximum(a, b)[apart])
-        levels.append(np.minimum(values[here], values[there])[apart])
-    names, first, place = np.unique(np.concatenate(pairs), return_index=True, return_inverse=True)
-    highest = np.zeros(len(names), np.float32)
-    np.maximum.at(highest, place, np.concatenate(levels))
-    order = np.lexsort((first, -highest))
-    lower, higher = np.divmod(names[order], values.size)
-    return list(zip(highest[order].tolist(), lower.tolist(), higher.tolist(), strict=True))
+        sides = np.minimum(a, b)[apart], np.maximum(a, b)[apart]
+        levels = np.minimum(values[here], values[there])[apart]
+        for low, high, level in zip(*(side.tolist() for side in (*sides, levels)), strict=True):
+            highest[low, high] = max(level, highest.get((low, high), 0.0))
+    found = [(level, *pair) for pair, level in highest.items()]
+    return sorted(found, key=lambda one: -one[0])
 
 
 def _climb(values: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -31,7 +31,7 @@ from clue_ros.model.backbone import Array
 from clue_ros.model.decoding import Generation, Mode, Prefill
 from clue_ros.model.fusion import Fusion
 from clue_ros.model.location_tokens import WHOLE
-from clue_ros.model.multi_view import ZOOMED, Agreement, Window, agreed, settled, windows
+from clue_ros.model.multi_view import Agreement, Window, agreed, settled, windows
 from clue_ros.model.peaks import find_peaks
 from clue_ros.model.ranking import NOT_SHOWN, Evidence, said_alone, shortlist
 from clue_ros.model.zero_shot import judge, reply_to
@@ -114,11 +114,11 @@ class Policy(ABC):
 class _Read:
     """A context as adapter B has read it.
 
-    first: in the whole image. further: in the further views, if they were asked.
+    first: in the whole image. further: in each further view that was asked, in their order.
     """
 
     first: Prefill | None = None
-    further: Prefill | None = None
+    further: list[Prefill] = field(default_factory=list)
 
 
 class Detector(Policy):
@@ -188,8 +188,9 @@ class Detector(Policy):
         estimate = self.decide(view, dialogue, force_grounding=True).ambiguity
         self._question(self.checkpoint.speak(view.features, context, "question"), estimate)
         further = view.through(self._windows(view, estimate.peaks)[1:])
-        if further is not None:
-            self.checkpoint.point(further, context, self._read_further(further, context))
+        if further is not None:  # all at once without a box head
+            alone = self.checkpoint.box_head is not None
+            self.checkpoint.point(further[:1] if alone else further, context)
 
     def _read(self, view: View, context: str) -> tuple[AmbiguityEstimate, _Read]:
         """The estimate, and the context as adapter B has read it if it was asked too."""
@@ -209,9 +210,6 @@ class Detector(Policy):
         first: Prefill | None,
     ) -> tuple[float, _Read]:
         return probability, _Read(first)
-
-    def _read_further(self, further: Array, context: str) -> Prefill | None:
-        return None
 
     def _may_be_there(self, estimate: AmbiguityEstimate) -> bool:
         """Whether a box could speak against a denial."""
@@ -239,29 +237,28 @@ class Detector(Policy):
         context: str,
         estimate: AmbiguityEstimate,
         first: Prefill,
-        further: Prefill | None,
+        further: Sequence[Prefill],
     ) -> Agreement:
         """The box of the first view; where that leaves a doubt, that of two views or of all.
 
         With a box head, in doubt the best of the decoder's boxes and the head's
-        (`clue_ros.model.ranking`). first: the context as the first view read it. further: as all
-        further views did, None where they did not.
+        (`clue_ros.model.ranking`), of two views if the decision asked no more. first: the context
+        as the first view read it. further: as the further views did that were asked.
         """
         through = self._windows(view, estimate.peaks)
         found, read = [said], [first]
         is_sure = said.score > self.doubtful_score
-        if self.checkpoint.box_head is not None and further is None:
-            # A view that hardly differs from the first adds nothing to the head's boxes.
-            through = [*through[:1], *(through[ZOOMED:] or through[1:])][:2]
-            if not is_sure and len(through) > 1:
-                self._ask(view.through(through[1:]), context, None, found, read)
-        elif not is_sure:
-            if further is None and len(through) > 2 and self.doubtful_score < 1:
+        if not is_sure:
+            known = view.through(through[1 : 1 + len(further)])
+            for place, prefill in enumerate(further):
+                self._ask(known[place : place + 1], context, prefill, found, read)
+            has_head, asks_all = self.checkpoint.box_head is not None, self.doubtful_score == 1
+            if len(found) == 1 < len(through) and (has_head or not asks_all):
                 self._ask(view.through(through[1:2]), context, None, found, read)
-            if len(found) < 2 or not settled(found, through):
-                rest = view.through(through[1:])
-                if rest is not None:
-                    self._ask(rest[len(found) - 1 :], context, further, found, read)
+            is_settled = has_head or (len(found) > 1 and not asks_all and settled(found, through))
+            if len(found) < len(through) and not is_settled:
+                rest = view.through(through[1:])[len(found) - 1 :]
+                self._ask(rest, context, None, found, read)
         agreement = agreed(found, through[: len(found)])
         # Counted: the words say which one more exactly than its looks.
         if said.via or self.checkpoint.box_head is None:
@@ -296,13 +293,13 @@ class Detector(Policy):
         """The best of the views' boxes, what they agree on, and the box head's candidates."""
         box_map = view.box_map
         assert box_map is not None
-        seen = through[: len(found)]
-        replies = zip(found, seen, strict=True)
+        replies = zip(found, through[: len(found)], strict=True)
         boxes = [window.box(reply.codes) for reply, window in replies if reply.codes is not None]
         own = [agreement.box, *(box for box in boxes if box is not None)]
         size = view.width, view.height
         listed = shortlist(box_map, estimate.attention, [b.in_fractions(*size) for b in own])
         meant = [box.in_pixels(*size) for box in listed.boxes]
+        read, seen = read[:2], through[: len(read[:2])]  # a third view hardly differs
         codes = [[window.codes(box) for box in meant] for window in seen]
         steps = np.array([[code or WHOLE for code in row] for row in codes])
         is_shown = np.array([[code is not None for code in row] for row in codes])
@@ -310,10 +307,7 @@ class Detector(Policy):
         for prefill in read:
             part = slice(rows, rows + len(prefill.logits))
             rated[part], rows = self.checkpoint.rate(prefill, steps[part]), part.stop
-        rated = np.where(is_shown, rated, NOT_SHOWN)
-        if len(rated) > ZOOMED:  # the decision asked all views
-            rated = rated[[0, ZOOMED]]
-        at, evidence = listed.best(rated)
+        at, evidence = listed.best(np.where(is_shown, rated, NOT_SHOWN))
         return self._scored(replace(agreement, box=meant[at]), evidence)
 
     def _scored(self, agreement: Agreement, evidence: Evidence) -> Agreement:
@@ -324,7 +318,8 @@ class Detector(Policy):
 
     def _windows(self, view: View, peaks: Sequence[Peak]) -> list[Window]:
         """The windows of all views of an image, where the words attend to these peaks."""
-        return windows(self.num_views, view.width, view.height, [peak.box for peak in peaks])
+        attended, zooms = [peak.box for peak in peaks], self.checkpoint.box_head is not None
+        return windows(self.num_views, view.width, view.height, attended, zoom_first=zooms)
 
 
 class Decoder(Detector):
@@ -369,17 +364,14 @@ class Both(Detector):
         else:  # the detector's adapter has read it
             own = self.checkpoint.question_share(first)
         opinions, read = [(probability, own)], _Read(first)
-        agreed_by_one = self.fusion.agreed(opinions)
-        if self.fusion.is_sure(agreed_by_one):
-            return agreed_by_one, read
-        further = view.through(self._windows(view, peaks)[1:])
-        if further is None:
-            return agreed_by_one, read
-        more, read.further = self.checkpoint.opinions(further, context)
-        return self.fusion.agreed([*opinions, *more]), read
-
-    def _read_further(self, further: Array, context: str) -> Prefill | None:
-        return self.checkpoint.opinions(further, context)[1]
+        through = self._windows(view, peaks)[1:]
+        for count in range(1, len(through) + 1):
+            if self.fusion.is_sure(self.fusion.agreed(opinions)):
+                break
+            more, prefill = self.checkpoint.opinions(view.through(through[:count])[-1:], context)
+            opinions += more
+            read.further.append(prefill)
+        return self.fusion.agreed(opinions), read
 
     def _may_be_there(self, estimate: AmbiguityEstimate) -> bool:
         if self.checkpoint.box_score is None:

@@ -18,7 +18,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -456,6 +455,8 @@ def _check_versions(report: Report, optional: Sequence[str]) -> None:
 
 def installed(package: str) -> str | None:
     """The version of a Python package; None where it is not installed."""
+    from importlib import metadata
+
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -329,6 +329,8 @@ def escape(text: str, tokenizer: Any) -> str:
     white space become one space, so that no newline can end the prefix early.
     """
     text = " ".join(text.split())
+    if not _added_beginning(tokenizer).search(text):
+        return text
     pattern = _added_pattern(tokenizer)
     while pattern.search(text):
         text = pattern.sub(lambda match: f"{match[0][0]} {match[0][1:]}", text)
@@ -336,11 +338,24 @@ def escape(text: str, tokenizer: Any) -> str:
 
 
 @lru_cache(maxsize=8)
+def _added_beginning(tokenizer: Any) -> re.Pattern[str]:
+    """The first characters of added tokens: compiling the pattern of all takes milliseconds."""
+    return _one_of(sorted({name[0] for name in _added_names(tokenizer)}))
+
+
+@lru_cache(maxsize=8)
 def _added_pattern(tokenizer: Any) -> re.Pattern[str]:
     """The tokens matched in raw text before any splitting, which is how a typed one gets in."""
+    return _one_of(sorted(_added_names(tokenizer), key=len, reverse=True))
+
+
+def _added_names(tokenizer: Any) -> set[str]:
     names = {*tokenizer.get_added_vocab(), *tokenizer.all_special_tokens}
-    names = {name for name in names if len(name.strip()) > 1}
-    choices = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+    return {name for name in names if len(name.strip()) > 1}
+
+
+def _one_of(names: Sequence[str]) -> re.Pattern[str]:
+    choices = "|".join(map(re.escape, names))
     return re.compile(choices if choices else r"(?!)", re.IGNORECASE)
 
 

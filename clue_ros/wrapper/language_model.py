@@ -4,7 +4,8 @@
 
 Any model that transformers loads: a hub id, a folder, a GGUF file, or the folder of an adapter that
 `clue train wrapper` wrote. The lines about the boxes are read once and kept (key-value cache); each
-dialogue about them adds its own tokens only.
+dialogue about them adds its own tokens only. Importing this module is cheap: torch is imported when
+a model is loaded, so that a wrapper with rules or with a server does without it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,12 @@ import hashlib
 import os
 import re
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from clue_ros.dialogue.candidates import Candidate
 from clue_ros.errors import ModelError
@@ -58,6 +58,9 @@ from clue_ros.wrapper.prompt import (
     question_text,
     read_answer,
 )
+
+if TYPE_CHECKING:
+    import torch
 
 SETTINGS_FILE = "wrapper.json"
 ADAPTER_FILE = "adapter_config.json"
@@ -183,6 +186,8 @@ def pickled_tensors(path: Path) -> dict[str, Any]:
     It is unpickled to tensors alone (`torch.load`, weights_only), here and by peft. Raises
     ModelError for one that holds anything else.
     """
+    import torch
+
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever it makes of a broken or a foreign file
@@ -247,6 +252,23 @@ class Listing:
         boxes = dict(zip(self.order, lines, strict=True))
         answer = self.candidates_of(read_answer(text, self.count, self.first))
         return Choice(answer, text, tuple(boxes[i] for i in sorted(boxes)), ask, none)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _inferring(method: Callable[P, T]) -> Callable[P, T]:
+    """Let a method compute without gradients."""
+
+    @wraps(method)
+    def wrapped(*args: P.args, **settings: P.kwargs) -> T:
+        import torch
+
+        with torch.inference_mode():
+            return method(*args, **settings)
+
+    return wrapped
 
 
 class LanguageModel(OnDevice):
@@ -362,7 +384,7 @@ class LanguageModel(OnDevice):
 
     # The model's passes.
 
-    @torch.inference_mode()
+    @_inferring
     def read(self, candidates: Sequence[Candidate], size: tuple[int, int]) -> Listing:
         """Read the lines about boxes in an image of this size (width, height)."""
         lines = self._lines(candidates, size)
@@ -372,7 +394,7 @@ class LanguageModel(OnDevice):
         order = listed_order(candidates, form)
         return Listing(order, lines, out.past_key_values, len(before), form.first)
 
-    @torch.inference_mode()
+    @_inferring
     def choose(self, listing: Listing, dialogue: str) -> Choice:
         """The answer to a dialogue: the request, or C(k) with all its turns."""
         _, rest = self._halves(listing.lines, dialogue)
@@ -383,7 +405,7 @@ class LanguageModel(OnDevice):
         text = self.tokenizer.decode(self._greedy(logits, cache, most), skip_special_tokens=True)
         return listing.choice(text.strip(), shares)
 
-    @torch.inference_mode()
+    @_inferring
     def matching(self, listing: Listing, dialogue: str) -> tuple[int, ...]:
         """Return the indices of the boxes that still match: the model's answer after "ask"."""
         _, rest = self._halves(listing.lines, dialogue)
@@ -394,7 +416,7 @@ class LanguageModel(OnDevice):
         answer = read_answer(f"{ASK} {text}", listing.count, listing.first)
         return listing.candidates_of(answer).indices
 
-    @torch.inference_mode()
+    @_inferring
     def say(self, request: str) -> str:
         """A short text of its own, without the adapter: the first line of a greedy answer."""
         if getattr(self.tokenizer, "chat_template", None):
@@ -417,6 +439,8 @@ class LanguageModel(OnDevice):
         return text.splitlines()[0].strip() if text else ""
 
     def _row(self, tokens: Sequence[int]) -> torch.Tensor:
+        import torch
+
         return torch.tensor([list(tokens)], device=self.device)
 
     def _next(self, tokens: Sequence[int], cache: Any) -> torch.Tensor:
@@ -476,6 +500,7 @@ def load_causal(
 
     Pickled weights are never loaded, and no code of a repository is run.
     """
+    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedConfig
 
     from clue_ros.model.torch_backbone import quietly
@@ -531,6 +556,7 @@ def converted_gguf(path: Path) -> Path:
     Dequantising takes about ten times as long as loading the folder. Raises ModelError.
     """
     try:
+        import torch
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils import is_gguf_available
     except ImportError as error:

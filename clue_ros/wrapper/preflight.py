@@ -76,8 +76,12 @@ def inspect_wrapper(options: LoadOptions, *, thorough: bool = True) -> Report:
     report = Report(WRAPPER, thorough, options.quantization, policies=(WRAPPER,))
     with report.attempt():
         check_quantization(options.quantization)
+    named = str(options.language_model or "")
+    kinds = {line.partition(":")[0] for line in options.candidates if isinstance(line, str)}
+    if kinds & {*DETECTORS} or (named and not is_address(named)):  # rules need no torch
+        options = replace(options, backend=TORCH)
     with report.attempt():
-        report.choose_place(replace(options, backend=TORCH))
+        report.choose_place(options)
     for line in (c for c in options.candidates if isinstance(c, str)):
         with report.attempt():
             kind, argument = check_source(line)
@@ -95,11 +99,10 @@ def inspect_wrapper(options: LoadOptions, *, thorough: bool = True) -> Report:
                         ),
                     )
     report.parts.append(Part("", RULES))
-    language_model = str(options.language_model or "")
-    if language_model:
-        report.parts[-1] = part = Part(language_model, "hub id", weights=None)
-        with report.attempt(f"language model {language_model}"):
-            _language_model(report, part, language_model)
+    if named:
+        report.parts[-1] = part = Part(named, "hub id", weights=None)
+        with report.attempt(f"language model {named}"):
+            _language_model(report, part, named)
     report.problem(compare_memory(report))
     finish(report, OPTIONAL)
     return report

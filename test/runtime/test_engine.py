@@ -290,11 +290,25 @@ def test_further_views_decide_too_where_the_first_is_not_sure(
     clue.threshold = 1.0
     count.clear()
     assert isinstance(clue.reply(view, Dialogue(context)), Grounding)
-    assert count == [1, 2], "each view is read once, for the decision and for the box"
+    assert count == [1, 1, 1], "each view is read once, for the decision and for the box"
     clue.num_views = 1
     count.clear()
     clue.ambiguity(view, context)
     assert count == [1]
+
+
+def test_no_further_view_is_asked_once_they_are_sure(
+    clue: Clue, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts, thought = clue.checkpoint, [(0.9, 0.9), (0.9, 0.9), (0.1, 0.1)]
+    _, prefill = parts.second_opinion(view.features, "pick up the block")
+    monkeypatch.setattr(parts, "judge_and_read", lambda *_: (0.5, np.ones((4, 4)), prefill))
+    monkeypatch.setattr(parts, "question_share", lambda _: 0.5)
+    monkeypatch.setattr(parts, "opinions", lambda *_: ([thought.pop(0)], prefill))
+    parts.fusion = Fusion(sure=0.7)  # the first has odds of 0, two have half of 2.2
+    clue.policy, clue.num_views = "both", 5
+    assert clue.ambiguity(view, "pick up the block").probability == pytest.approx(0.75)
+    assert len(thought) == 2
 
 
 def test_what_views_think_is_what_each_thinks_alone(clue: Clue, view: View) -> None:

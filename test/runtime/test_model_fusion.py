@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from clue_ros.dialogue.types import Dialogue, Grounding, NotFound, Question
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
 from clue_ros.images import load_image
-from clue_ros.lab.training.fusion import TRUSTED, Pointed, fit, fit_box
+from clue_ros.lab.training.fusion import SPARED, TRUSTED, Pointed, fit, fit_box
 from clue_ros.model.backbone import DETECTOR, IVG
 from clue_ros.model.checkpoint import Checkpoint
 from clue_ros.model.fusion import (
@@ -199,6 +200,33 @@ def test_the_fit_asks_further_views_if_they_help(noise: float, asks: bool) -> No
     odds = np.stack([np.zeros((4000, 3)), knows], axis=2)
     fusion = fit(torch.tensor(odds, dtype=torch.float32), torch.tensor(truth, dtype=torch.float32))
     assert (fusion.sure > 0.5) == asks
+
+
+def test_the_fit_spares_further_views_that_change_next_to_nothing() -> None:
+    """The others correct the first by what is too little where it is sure."""
+    rng = np.random.default_rng(2)
+    truth = rng.uniform(size=4000) < 0.5
+    signal = np.where(truth, 1.0, -1.0)
+    first = signal + rng.normal(size=4000)
+    knows = np.stack([first, first + signal, first + signal], axis=1)
+    odds = torch.tensor(np.stack([np.zeros((4000, 3)), knows], axis=2), dtype=torch.float32)
+    fusion = fit(odds, torch.tensor(truth, dtype=torch.float32))
+    threshold = fusion.threshold
+    assert threshold is not None
+
+    def f1(sure: float) -> float:
+        asked = []
+        for views in sigmoid(knows):
+            for count in (1, 2, 3):
+                chance = fusion.agreed([(0.5, view) for view in views[:count]])
+                if replace(fusion, sure=sure).is_sure(chance):
+                    break
+            asked.append(chance >= threshold)
+        return float(2 * (truth & asked).sum() / (truth.sum() + sum(asked)))
+
+    assert 0.5 < fusion.sure <= 0.9
+    assert f1(1.0) - SPARED < f1(fusion.sure)
+    assert f1(fusion.sure) - f1(0.5) > 2 * SPARED, "further views do help where they are asked"
 
 
 def test_the_fit_of_boxes_points_where_one_in_three_is_right(fresh_seed: int) -> None:

@@ -114,6 +114,14 @@ def test_a_box_lies_where_its_pixels_are(look: int) -> None:
     assert found.as_list() == pytest.approx(drawn.as_list(), abs=0.15)
 
 
+@pytest.mark.parametrize(("views", "order"), [(1, "0"), (2, "01"), (3, "021"), (5, "02134")])
+def test_the_zoomed_view_may_come_first_of_the_further_ones(views: int, order: str) -> None:
+    attended = [Box(20, 20, 60, 40)]
+    every = windows(5, WIDTH, HEIGHT, attended)
+    through = windows(views, WIDTH, HEIGHT, attended, zoom_first=True)
+    assert through == [every[int(place)] for place in order]
+
+
 def test_a_box_beyond_the_rim_is_cut_or_none() -> None:
     further = windows(4, WIDTH, HEIGHT)[3]
     assert further.box((0, 0, 1023, 1023)) == Box(0, 0, WIDTH, HEIGHT)

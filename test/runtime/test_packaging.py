@@ -215,7 +215,7 @@ TORCH_MODULES = {
         "torch_backbone", "heads", "attention", "adapters", "conv_stem", "paligemma",
         "mask_decoder", "sam2_tracker",
     )),
-    "wrapper/detectors.py", "wrapper/language_model.py",
+    "wrapper/detectors.py",
 }  # fmt: skip
 """What imports torch as soon as it is imported, outside lab/. The rest does so where it is used."""
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from clue_ros.dialogue.grounder import RobotGrounder
 from clue_ros.dialogue.types import Box, Dialogue, Grounding, NotFound, Question, Turn
 from clue_ros.errors import BadImageError, ClueError, ClueWarning, ModelError
 from clue_ros.grounders import load_grounder
+from clue_ros.model.loading import demo_folder
 from clue_ros.wrapper.deciding import ambiguity_of, distinct, pointed_at, still_likely
 from clue_ros.wrapper.grounder import Wrapper
 from clue_ros.wrapper.language_model import Choice, LanguageModel, Listing
@@ -117,6 +120,19 @@ def test_without_a_language_model_the_rules_ask_and_point() -> None:
     missing = wrapper.reply(view, Dialogue("pick up the banana"))
     assert isinstance(missing, NotFound)
     assert missing.missing == "a banana"
+
+
+def test_rules_choose_without_torch(tmp_path: Path) -> None:
+    boxes = tmp_path / "boxes.json"
+    boxes.write_text(json.dumps([{"label": "black mug", "box": [20, 180, 160, 330], "score": 0.9}]))
+    code = "import sys\nfor name in ('torch', 'transformers', 'peft'): sys.modules[name] = None\n"
+    code += "from clue_ros.cli import main\nsys.exit(main(sys.argv[1:]))"
+    words = "ground", str(demo_folder() / "mugs.png"), "the black mug", "--json"
+    wrapper = "--model", "wrapper", "--candidates", f"json:{boxes}"
+    command = [sys.executable, "-c", code, *words, *wrapper]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert done.stderr == ""
+    assert json.loads(done.stdout)["box"] == [20, 180, 160, 330]
 
 
 def test_a_dialogue_is_held_to_its_end() -> None:

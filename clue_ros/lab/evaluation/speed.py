@@ -461,6 +461,7 @@ class Bench:
         # Where there is one box at most, no <eos> is waited for.
         sides = self._tokens[request, False] - (checkpoint.ivg.max_boxes == 1)
         box = parts(request.clear, sides)
+        most = 3 if checkpoint.box_head is None else 2  # views; beside a head, the zoomed one alone
         works = {
             ("p_amb, detector", 1): [box["look"], box["detector"]],
             ("p_amb, both", 1): [box["look"], box["detector"], box["prompt"]],
@@ -468,7 +469,7 @@ class Bench:
                 parts(request.ambiguous, self._tokens[request, True])
             ),
             ("first answer, box", 1): reply_work(box),
-            ("first answer, box", 3): reply_work(box, 3),
+            ("first answer, box", most): reply_work(box, most),
             ("later turn, box", 1): reply_work(
                 parts(later_turn(request).context(), sides), looked=True
             ),

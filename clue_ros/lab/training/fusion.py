@@ -3,9 +3,10 @@
 A logistic regression on the log odds of the two, on validation requests that neither learned from,
 and the threshold with the best F1 there (the middle of its plateau). For a model with several views
 of a picture (`num_views` in ivg.json) it also fits the confidence at which the first view decides
-alone, again by F1. For a model with a box head it fits which boxes to ask about (`fit_box`).
-Six numbers from a thousand requests; nothing else of the model changes. `--policy zero-shot` fits
-that policy instead (`clue_ros.lab.training.zero_shot`).
+alone, and after which no further one is asked: the lowest one that costs next to nothing
+(`spare_views`). For a model with a box head it fits which boxes to ask about (`fit_box`). Six
+numbers from a thousand requests; nothing else of the model changes. `--policy zero-shot` fits that
+policy instead (`clue_ros.lab.training.zero_shot`).
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from clue_ros.lab.language.requests import requests_about
 from clue_ros.lab.logistic import logistic_regression
 from clue_ros.lab.metrics import MIN_IOU
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
+from clue_ros.lab.simulator.worlds import WORLDS
 from clue_ros.lab.training.datasets import TrainingData, load_validation_data
 from clue_ros.lab.training.detector import f1, fit_threshold
 from clue_ros.lab.training.options import SourceOptions, named_folder
@@ -38,21 +40,22 @@ from clue_ros.lab.training.views import SceneViews
 from clue_ros.lab.training.zero_shot import train_zero_shot
 from clue_ros.model.backbone import DETECTOR, IVG, JOINT
 from clue_ros.model.checkpoint import ZERO_SHOT, Checkpoint, load_checkpoint
-from clue_ros.model.fusion import SETTINGS_FILE as FUSION_FILE
 from clue_ros.model.fusion import Fusion, log_odds, save_fusion, weights_digest
-from clue_ros.model.loading import find_model, read_json
+from clue_ros.model.loading import find_model
 from clue_ros.model.policies import Both, Settings
 from clue_ros.model.view import Encoded, View
 from clue_ros.model.zero_shot import SETTINGS_FILE
 
-BOXES = "boxes"  # `--policy`: fits the box weights alone
+BOXES = "boxes"  # `--policy`: fits `sure` and the box weights alone
 RIDGE = 1e-4  # on the weights: requests that are separated perfectly would let them grow
 
 # A wrong box costs as much as two needless questions: it points where a box is right as often.
 TRUSTED = 1 / 3
 PER_SORT = 2  # requests of a sort about a scene
 
-SURE = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)  # see `Fusion.sure`
+SURE = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)  # see `Fusion.sure`
+# What fewer further views may cost: of F1, and of the share of clear requests taken for clear.
+SPARED = 0.003
 
 OddsAndLabels = tuple[Tensor, Tensor]
 """Log odds of detector and decoder in each of V views (n, V, 2), and labels (n,)."""
@@ -65,9 +68,13 @@ class PolicyOptions(SourceOptions):
     model: str = required("model to fit: a folder, a name or a hub id")
     policy: str = option(
         "both",
-        "both: weights of detector and decoder, and trust in boxes, in fusion.json; boxes:"
-        " the last alone; zero-shot: how surely the base alone finds one thing, in zero_shot.json",
+        "both: weights of detector and decoder, when further views are asked, and trust in boxes,"
+        " in fusion.json; boxes: the last two alone; zero-shot: how surely the base alone finds one"
+        " thing, in zero_shot.json",
         choices=("both", BOXES, ZERO_SHOT),
+    )
+    also: str | None = option(
+        None, "second world whose validation scenes count too", choices=(*WORLDS,)
     )
     out: Path | None = option(
         None, "file to write with --policy zero-shot; default: zero_shot.json beside the base"
@@ -118,23 +125,30 @@ def train_policy(options: PolicyOptions) -> None:
             " both), and need a box head and its score (`clue train boxes`, `clue train score`)"
         )
     vision = checkpoint.backbone.config.vision_config
-    data = load_validation_data(options, vision, own_size=has_boxes)
-    notes: dict[str, Any] = {"validation": {}, "world": options.world}
+    worlds = [options.world, *([] if options.also is None else [options.also])]
+    sets = [
+        load_validation_data(replace(options, world=world), vision, own_size=has_boxes)
+        for world in worlds
+    ]
+    samples: dict[str, list[Sample]] = {}
+    for data in sets:
+        drawn = held_out_adapter_samples(data, checkpoint.detector.settings.instruction)
+        for name, pictures in drawn.items():
+            samples.setdefault(name, []).extend(pictures)
+    seen = {name: judge(checkpoint, pictures, name) for name, pictures in samples.items()}
+    odds, labels = (torch.cat(parts) for parts in zip(*seen.values(), strict=True))
     if options.policy == BOXES:
         assert checkpoint.fusion is not None
-        fusion, kept = checkpoint.fusion, read_json(detector / FUSION_FILE)
-        notes["validation"] = kept.get("validation", {})
+        fusion = spare_views(checkpoint.fusion, odds, labels)
     else:
-        samples = held_out_adapter_samples(data, checkpoint.detector.settings.instruction)
-        seen = {name: judge(checkpoint, pictures, name) for name, pictures in samples.items()}
-        odds, labels = (torch.cat(parts) for parts in zip(*seen.values(), strict=True))
         digests = weights_digest(detector), weights_digest(ivg)
         fusion = replace(fit(odds, labels), detector_sha256=digests[0], ivg_sha256=digests[1])
-        own = checkpoint.detector.settings.threshold
-        notes["validation"] = {**figures(fusion, seen, own), "n": len(labels)}
+    own = checkpoint.detector.settings.threshold
+    validation = {**figures(fusion, seen, own), "n": len(labels)}
+    notes: dict[str, Any] = {"validation": validation, "world": ", ".join(worlds)}
     if has_boxes:
         checkpoint.fusion = fusion
-        pointed = point(checkpoint, data)
+        pointed = [found for data in sets for found in point(checkpoint, data)]
         fusion = fit_box(fusion, pointed)
         notes["validation"] |= box_figures(fusion, pointed)
     save_fusion(fusion, detector, **notes)
@@ -170,20 +184,35 @@ def fit(odds: Tensor, labels: Tensor) -> Fusion:
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     detector, decoder, bias = (round(float(w), 4) for w in weights.detach())
     fusion = Fusion(detector, decoder, bias)
+    return spare_views(fusion, odds, labels)
+
+
+def spare_views(fusion: Fusion, odds: Tensor, labels: Tensor) -> Fusion:
+    """Fit `sure`, and the threshold of a fusion that has none: the middle of the best F1's plateau.
+
+    `sure` is the smallest one whose F1, and whose share of clear requests that are taken for clear,
+    are at most SPARED below those of the `sure` with the best F1. Arguments as for `fit`.
+    """
     found = []
     for sure in SURE if odds.shape[1] > 1 else SURE[:1]:
-        chances = _chances(replace(fusion, sure=sure), odds)
-        threshold = fit_threshold(chances, labels)
-        found.append((f1(chances >= threshold, labels), -sure, threshold))
-    _, sure, threshold = max(found)  # of equals, the smallest `sure`
-    return replace(fusion, threshold=threshold, sure=-sure)
+        chances, own = _chances(replace(fusion, sure=sure), odds), fusion.threshold
+        threshold = fit_threshold(chances, labels) if own is None else own
+        asked, clear = chances >= threshold, labels == 0
+        kept = float((~asked & clear).sum() / clear.sum().clamp(min=1))
+        found.append((f1(asked, labels), kept, sure, threshold))
+    best = max(found)
+    near = (one for one in found if min(one[0] - best[0], one[1] - best[1]) >= -SPARED)
+    *_, sure, threshold = next(near)
+    return replace(fusion, threshold=threshold, sure=sure)
 
 
 def _chances(fusion: Fusion, odds: Tensor) -> Tensor:
-    """Probabilities (n,) of ambiguity, as the engine has them."""
+    """Probabilities (n,) of ambiguity, as the engine has them: of the views that it asks."""
     each = odds @ torch.tensor([fusion.detector, fusion.decoder]) + fusion.bias
-    first, every = torch.sigmoid(each[:, 0]), torch.sigmoid(each.mean(dim=1))
-    return torch.where(torch.maximum(first, 1 - first) >= fusion.sure, first, every)
+    after = torch.sigmoid(each.cumsum(1) / torch.arange(1, each.shape[1] + 1))
+    is_sure = torch.maximum(after, 1 - after) >= fusion.sure
+    last = (~is_sure[:, :-1]).int().cumprod(1).sum(1, keepdim=True)
+    return after.gather(1, last)[:, 0]
 
 
 def figures(fusion: Fusion, seen: Mapping[str, OddsAndLabels], own: float) -> dict[str, float]:

@@ -118,7 +118,8 @@ class SceneViews:
         height, width = self._image.shape[:2]
         attention = self._checkpoint.judge(self._whole, context)[1]
         attended = [peak.box for peak in find_peaks(attention, width, height)]
-        through = windows(self._checkpoint.ivg.num_views, width, height, attended)
+        views, zooms = self._checkpoint.ivg.num_views, self._checkpoint.box_head is not None
+        through = windows(views, width, height, attended, zoom_first=zooms)
         if len(through) == 1:
             return self._whole, through
         look = self._checkpoint.look
