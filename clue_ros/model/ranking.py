@@ -34,7 +34,7 @@ QUALITY, SHARE = 1.0, 2.0  # weights of the head's score and of the map's share 
 SAID = 1.0  # what a box of the decoder's own is worth more
 RATED = 6  # candidates that the decoder rates; more change nothing on photographs
 NOT_SHOWN = float(np.log(1e-3))  # rating of a box that a view does not show
-SURE_QUALITY = -0.4
+SURE_QUALITY = -0.35
 """Quality in the evidence of a box that the decoder was sure of, so that the head was not asked:
 the median of what it says of such boxes on photographs and on simulated validation scenes."""
 _LEAST = 1e-3  # added before logarithms
