@@ -427,6 +427,11 @@ def test_the_policy_is_fitted_to_the_pair(
     assert joint.threshold == found["threshold"]
     assert joint.fits(model / "detector", model / "ivg")
     assert all(path.read_bytes() == content for path, content in before.items())
+    world = found["world"]
+    assert fusion.run(options(fusion, work, "--model", model, "--also", world)) == 0
+    both = json.loads((model / "detector" / "fusion.json").read_text())
+    assert both["world"] == f"{world}, {world}"
+    assert both["validation"]["n"] == 2 * found["validation"]["n"]
 
 
 def test_the_score_that_needs_no_further_views_is_written_beside_the_settings(
