@@ -187,6 +187,33 @@ def test_a_wrong_box_and_a_guess_earn_no_track(prompts: list[Prompt]) -> None:
     assert vain.reward == pytest.approx(once.reward - 0.2)
 
 
+class Gone:
+    """Footage whose target has left every frame that the agent sees."""
+
+    def __init__(self) -> None:
+        self.frames, self.count = list(drawn_clip().frames[:6]), 6
+
+    def truth(self, frame: int) -> npt.NDArray[np.bool_]:
+        """Nothing."""
+        return np.zeros((SIDE, SIDE), bool)
+
+    def track(self, frame: int, box: Box) -> float:
+        """Never asked for."""
+        raise AssertionError
+
+
+def test_a_target_that_has_left_the_key_frame_earns_its_box_nothing(prompts: list[Prompt]) -> None:
+    left = replace(prompts[1], footage=Gone())
+    agent: Any = Pointer(prompts[1], frame=5)
+    groups = play(
+        agent,
+        grammar_of(WORLD), [left], np.zeros((6, 1, 1), np.float32), PLAIN,
+        each=1, max_questions=3, rng=None,
+    )  # fmt: skip
+    rollout = groups[0][0]
+    assert (rollout.acts, rollout.right, rollout.reward) == ("bb", False, 1.0)
+
+
 @pytest.fixture
 def trainer(root: Path) -> GrpoTrainer:
     """A trainer of a random model that has something to learn from."""

@@ -2,9 +2,9 @@
 
 Each step holds `--rollouts` sampled dialogues from each of `--prompts` requests with a simulated
 person (`grpo_rollouts`; about clips: `grpo_clips`), scores them at three levels (`grpo_rewards`),
-and takes a step on the
-clipped loss, a mean over the tokens of all replies. Groups whose rewards do not differ teach
-nothing and are left out. There is no penalty on the distance from the adapter that it began with.
+and takes a step on the clipped loss, a mean over the tokens of all replies. Groups whose rewards do
+not differ teach nothing and are left out. There is no penalty on the distance from the adapter that
+it began with.
 
 The log-probabilities of the loss are those of generation: the same pass over a prefix and a cache,
 without dropout, normalised over the tokens that the constrained decoding allows. (A trainer for

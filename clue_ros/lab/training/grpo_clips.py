@@ -49,6 +49,11 @@ class ClipFootage:
         return seen_frames(len(self.request.frames))
 
     @property
+    def count(self) -> int:
+        """See `Footage`."""
+        return len(self._seen)
+
+    @property
     def frames(self) -> list[npt.NDArray[np.uint8]]:
         """See `Footage`."""
         return [read_video(self.request).frames[n] for n in self._seen]
@@ -61,7 +66,7 @@ class ClipFootage:
         """See `Footage`; over frames from the first true mask on."""
         number = self._seen[frame]
         video = read_video(self.request)
-        near = rounded_box(box, max(1, round(max(video.frames[0].shape[:2]) / SHARE)))
+        near = rounded_box(box, *video.frames[0].shape[1::-1])
         key = self.request.target, number, near
         if key not in self.tracks:
             order = sorted({number, *seen_frames(len(video.frames), self.most)})
@@ -78,14 +83,20 @@ class ClipFootage:
         return self.tracks[key]
 
 
-def rounded_box(box: Box, pixels: int) -> Box:
-    """A box with sides at multiples of some pixels, and one of them wide and high at least.
+def rounded_box(box: Box, width: int, height: int) -> Box:
+    """A box of a (height, width) frame with sides at multiples of 1 / SHARE of its longer side.
 
-    >>> rounded_box(Box(9.9, 2.1, 10.1, 13.9), 4).as_list()
+    It lies in the frame and is not empty.
+
+    >>> rounded_box(Box(9.9, 2.1, 10.1, 13.9), 640, 480).as_list()
     [8.0, 4.0, 12.0, 12.0]
+    >>> rounded_box(Box(639, 400, 640, 411), 640, 480).as_list()
+    [636.0, 400.0, 640.0, 412.0]
     """
-    x, y, right, down = (pixels * round(v / pixels) for v in box.as_list())
-    return Box(*map(float, (x, y, max(right, x + pixels), max(down, y + pixels))))
+    step = max(1, round(max(width, height) / SHARE))
+    x, y, right, down = (step * round(v / step) for v in box.as_list())
+    x, y = min(x, width - step), min(y, height - step)
+    return Box(*map(float, (x, y, max(right, x + step), max(down, y + step))))
 
 
 class Clips:

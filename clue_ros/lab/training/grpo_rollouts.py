@@ -71,6 +71,10 @@ class Footage(Protocol):
     """A clip as an episode needs it; a frame's number counts those that the agent sees."""
 
     @property
+    def count(self) -> int:
+        """The number of `frames`."""
+
+    @property
     def frames(self) -> list[npt.NDArray[np.uint8]]:
         """The frames that the agent sees, uint8 RGB (H, W, 3) of one size."""
 
@@ -100,6 +104,11 @@ class Prompt:
     def pictures(self) -> list[npt.NDArray[np.uint8]]:
         """The pictures that the agent sees."""
         return [self.scene.image] if self.footage is None else self.footage.frames
+
+    @property
+    def count(self) -> int:
+        """The number of `pictures`."""
+        return 1 if self.footage is None else self.footage.count
 
     @property
     def kind(self) -> str:
@@ -233,7 +242,7 @@ class Agent:
         keys = [(r.image, context) for r, context in zip(rollouts, contexts, strict=True)]
         points = [i for i, r in enumerate(rollouts) if r.points]
         if points:
-            clips = [(keys[i], len(rollouts[i].prompt.pictures)) for i in points]
+            clips = [(keys[i], rollouts[i].prompt.count) for i in points]
             for i, frame in zip(points, self._key_frames(features, clips), strict=True):
                 rollouts[i].frame = frame
                 keys[i] = rollouts[i].image + frame, contexts[i]
@@ -335,7 +344,7 @@ def play(
     features: of the prompts' pictures, (n, N, D). rng: samples replies; None: the likeliest. A
     question after `max_questions` of them ends a dialogue without a box, as on the robot.
     """
-    images = accumulate((len(prompt.pictures) for prompt in prompts), initial=0)
+    images = accumulate((prompt.count for prompt in prompts), initial=0)
     groups = [
         [_opened(grammar, prompt, image) for _ in range(each)]
         for prompt, image in zip(prompts, images, strict=False)
