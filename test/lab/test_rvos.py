@@ -17,7 +17,7 @@ from clue_ros.cli import main
 from clue_ros.dialogue.types import Box
 from clue_ros.lab.data.video_layouts import decoded, video_requests
 from clue_ros.lab.data.videos import VideosError
-from clue_ros.lab.evaluation.rvos import contour_accuracy, region_similarity
+from clue_ros.lab.tracks import contour_accuracy, region_similarity
 
 Masks = list[npt.NDArray[np.bool_]]
 FRAMES, WIDE, HIGH = 3, 30, 20

@@ -41,7 +41,7 @@ from clue_ros.lab.simulator.worlds import DEFAULT_WORLD, world_spec
 from clue_ros.model.prompts import detokenize
 
 WORLDS = (DEFAULT_WORLD, "rich-unseen")  # worlds whose objects can fall
-SEEDS = {"train": 0, "test": 1}
+SEEDS = {"train": 0, "test": 1, "val": 2}
 SHOWN = 6  # frames that a row names and describes its object in
 QUALITY = 92  # of the JPEG files
 # Motions in words. A `{}` is a noun or "one".

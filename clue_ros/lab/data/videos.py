@@ -38,7 +38,7 @@ COLUMNS = (
     "question", "images", "ability", "video", "id", "oid", "aid", "initial_count", "max_count",
     "object",
 )  # fmt: skip
-FOLDERS = {"train": "RVOS_Train", "test": "RVOS_Test"}
+FOLDERS = {"train": "RVOS_Train", "val": "RVOS_Val", "test": "RVOS_Test"}
 OTHER = "other"
 ABILITIES = {2: "simple", 3: "medium"}
 """Difficulty by the number of candidates; more than 3 are "difficult", one is "other"."""
@@ -83,6 +83,32 @@ class VideoRequest:
         return load_image(self.frames[number])
 
 
+@dataclass
+class Video:
+    """A request's video with its true masks, in memory."""
+
+    request: VideoRequest
+    frames: list[npt.NDArray[np.uint8]]
+    truth: list[Mask]
+    begin: int  # the first frame that shows the object
+
+    @classmethod
+    def read(cls, request: VideoRequest) -> Video:
+        """Read a video. Raises VideosError, BadImageError.
+
+        Refused: frames or masks of several sizes, and an object that is in no frame.
+        """
+        frames = [request.load(n) for n in range(len(request.frames))]
+        truth = [request.truth(n) for n in range(len(frames))]
+        shapes = {frame.shape[:2] for frame in frames} | {mask.shape for mask in truth}
+        if len(shapes) != 1:
+            raise VideosError(f"its frames and masks are of several sizes, {sorted(shapes)}")
+        begin = next((n for n, mask in enumerate(truth) if mask.any()), None)
+        if begin is None:
+            raise VideosError("the object is in no frame")
+        return cls(request, frames, truth, begin)
+
+
 def ability_of(count: int) -> str:
     """The difficulty of a request that means `count` objects.
 
@@ -102,7 +128,7 @@ def parquet(what: str) -> Any:
 
 
 def icseg_requests(folder: str | Path, split: str, problem: Problem) -> Iterator[VideoRequest]:
-    """The requests of a split, "train" or "test", one row after the other.
+    """The requests of a split of FOLDERS, one row after the other.
 
     problem: is called with the reason for each row that is left out. Raises VideosError, ClueError.
     """

@@ -13,12 +13,10 @@ dialogue     the box at the end of a dialogue in which a simulated person answer
 key frame    the same by an agent that then chooses one of six frames and points there
              (`video_agent`); the tracker goes from it to both ends
 
-Measures of a frame: J is the masks' intersection over union; F is the harmonic mean of precision
-and recall of their boundaries, which match within ceil(0.008 x diagonal) pixels; J&F is their mean
-(Perazzi and others, 2016). Where neither mask has a pixel both are 1, where one has none both are
-0. A lost object's mask is empty. A video's figure is the mean over all its frames but those before
-the first true mask and, for `true mask` and `true box`, the frame that was given. (vos-benchmark
-leaves out the first and the last frame and those before an object's first label.)
+`clue_ros.lab.tracks` has the measures J, F and J&F of a frame. A video's figure is the mean over
+all its frames but those before the first true mask and, for `true mask` and `true box`, the frame
+that was given. (vos-benchmark leaves out the first and the last frame and those before an object's
+first label.)
 """
 
 from __future__ import annotations
@@ -32,60 +30,32 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import cv2
 import numpy as np
-import numpy.typing as npt
 
 from clue_ros.dialogue.conversation import Conversation, converse
 from clue_ros.dialogue.types import MAX_QUESTIONS, Box, Dialogue, Grounding, Question
 from clue_ros.errors import ClueError
 from clue_ros.lab.data.video_layouts import LAYOUTS, video_requests
-from clue_ros.lab.data.videos import Known, Mask, VideoRequest
+from clue_ros.lab.data.videos import Known, Mask, Video, VideoRequest
 from clue_ros.lab.evaluation.options import PolicyOptions, RecordsOptions, measured, note
 from clue_ros.lab.language.chat_agent import ChatAgent, ChatModel
 from clue_ros.lab.language.grammars import grammar_of
 from clue_ros.lab.language.simulated_user import RichUser
 from clue_ros.lab.language.video_agent import Episode, GrounderAgent, hold_episode, seen_frames
-from clue_ros.lab.metrics import MIN_IOU, mask_iou, mean, rounded
+from clue_ros.lab.metrics import MIN_IOU, mean, rounded
 from clue_ros.lab.options import add_options, at_least, option, read_options, required
 from clue_ros.lab.report import Cell, table, with_progress
 from clue_ros.lab.simulator.worlds import DEFAULT_WORLD
+from clue_ros.lab.tracks import Image, contour_accuracy, region_similarity, tracked
 from clue_ros.model.trackers import FLOW, check_tracker, make_tracker
 from clue_ros.model.tracking import box_of
 
-TOLERANCE = 0.008  # of the frame's diagonal: how far apart two boundaries match
 WAYS = ("true mask", "true box", "never ask", "dialogue", "key frame")
 TRUE_MASK, TRUE_BOX, NEVER, DIALOGUE, KEY_FRAME = WAYS
 GIVEN = (TRUE_MASK, TRUE_BOX)
 CHAT = "chat:"  # before the name of a chat model
 CLEAR, AMBIGUOUS = GROUPS = ("clear", "ambiguous")
-Image = npt.NDArray[np.uint8]
 Record = dict[str, Any]
-
-
-def region_similarity(found: Mask, truth: Mask) -> float:
-    """J of two masks, bool (H, W): intersection over union, 1 where both are empty."""
-    return mask_iou(found, truth) if found.any() or truth.any() else 1.0
-
-
-def contour_accuracy(found: Mask, truth: Mask) -> float:
-    """F of two masks, bool (H, W): how well their boundaries match, 1 where both are empty."""
-    if not found.any() or not truth.any():
-        return float(found.any() == truth.any())
-    reach = math.ceil(TOLERANCE * math.hypot(*truth.shape))
-    disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * reach + 1, 2 * reach + 1))
-    a, b = _boundary(found), _boundary(truth)
-    near_a, near_b = (cv2.dilate(edge, disc) > 0 for edge in (a, b))
-    precision, recall = a[near_b].sum() / a.sum(), b[near_a].sum() / b.sum()
-    both = float(precision + recall)
-    return 2 * float(precision * recall) / both if both else 0.0
-
-
-def _boundary(mask: Mask) -> Image:
-    """The pixels of a mask that touch others or the frame's edge, 0 or 1."""
-    whole = np.pad(mask.astype(np.uint8), 1)
-    inner = cv2.erode(whole, cv2.getStructuringElement(cv2.MORPH_CROSS, (3, 3)))
-    return np.asarray((whole - inner)[1:-1, 1:-1], np.uint8)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,29 +79,6 @@ class RvosOptions:
     seed: int = option(0, "seed of the simulated person")
     model: PolicyOptions
     output: RecordsOptions
-
-
-@dataclass
-class Video:
-    """A request's video with its true masks, in memory."""
-
-    request: VideoRequest
-    frames: list[Image]
-    truth: list[Mask]
-    begin: int  # the first frame that shows the object
-
-    @classmethod
-    def read(cls, request: VideoRequest) -> Video:
-        """Read a video. Raises ClueError: pictures, masks, sizes, or no object in any frame."""
-        frames = [request.load(n) for n in range(len(request.frames))]
-        truth = [request.truth(n) for n in range(len(frames))]
-        shapes = {frame.shape[:2] for frame in frames} | {mask.shape for mask in truth}
-        if len(shapes) != 1:
-            raise ClueError(f"its frames and masks are of several sizes, {sorted(shapes)}")
-        begin = next((n for n, mask in enumerate(truth) if mask.any()), None)
-        if begin is None:
-            raise ClueError("the object is in no frame")
-        return cls(request, frames, truth, begin)
 
 
 @dataclass
@@ -339,14 +286,13 @@ def _tracked(
     out: Results, options: RvosOptions, frames: Sequence[Image], box: Box, given: Mask | None
 ) -> list[Mask]:
     """The masks of an object in frames that follow one another; box, given: in the first one."""
-    tracker = make_tracker(options.tracker, options.model.device)
-    masks = [tracker.start(frames[0], box, mask=given)]
-    for frame in frames[1:]:
+    found = tracked(make_tracker(options.tracker, options.model.device), frames, box, given)
+    masks = [next(found)]
+    for _ in frames[1:]:
         begin = time.process_time()
-        step = tracker.step(frame)
+        masks.append(next(found))
         out.seconds += time.process_time() - begin
         out.steps += 1
-        masks.append(np.zeros_like(step.mask) if step.lost else step.mask)
     return masks
 
 

@@ -81,13 +81,13 @@ class Episode:
         return last if isinstance(last, Segment) else None
 
 
-def seen_frames(count: int) -> list[int]:
-    """Numbers of the frames that an agent sees of a video of `count`: FRAMES, evenly spread.
+def seen_frames(count: int, most: int = FRAMES) -> list[int]:
+    """Numbers of the frames that an agent sees of a video of `count`: `most`, evenly spread.
 
-    >>> seen_frames(12), seen_frames(3)
-    ([0, 2, 4, 7, 9, 11], [0, 1, 2])
+    >>> seen_frames(12), seen_frames(3), seen_frames(9, 3)
+    ([0, 2, 4, 7, 9, 11], [0, 1, 2], [0, 4, 8])
     """
-    return sorted({round(float(n)) for n in np.linspace(0, count - 1, FRAMES)})
+    return sorted({round(float(n)) for n in np.linspace(0, count - 1, most)})
 
 
 def hold_episode(

@@ -1,9 +1,10 @@
 """`clue train grpo`: adapter B learns by reinforcement to ask (Hi-GRPO of IC-Seg).
 
 Each step holds `--rollouts` sampled dialogues from each of `--prompts` requests with a simulated
-person (`grpo_rollouts`), scores them at three levels (`grpo_rewards`), and takes a step on the
-clipped loss, a mean over the tokens of all replies. Groups whose rewards do not differ teach
-nothing and are left out. There is no penalty on the distance from the adapter that it began with.
+person (`grpo_rollouts`; about clips: `grpo_clips`), scores them at three levels (`grpo_rewards`),
+and takes a step on the clipped loss, a mean over the tokens of all replies. Groups whose rewards do
+not differ teach nothing and are left out. There is no penalty on the distance from the adapter that
+it began with.
 
 The log-probabilities of the loss are those of generation: the same pass over a prefix and a cache,
 without dropout, normalised over the tokens that the constrained decoding allows. (A trainer for
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -32,6 +33,7 @@ from clue_ros.lab.options import add_options, read_options
 from clue_ros.lab.simulator.shards import read_scenes
 from clue_ros.lab.training.adapters import frozen_base
 from clue_ros.lab.training.datasets import SIMULATED, training_scenes
+from clue_ros.lab.training.grpo_clips import Clips
 from clue_ros.lab.training.grpo_options import GRPO, TRL, GrpoOptions
 from clue_ros.lab.training.grpo_rewards import (
     clipped_losses,
@@ -175,7 +177,7 @@ class GrpoTrainer:
         lengths = torch.tensor([len(row) for row in said], device=model.device)
         is_said = torch.arange(tokens.shape[1], device=model.device) < lengths[:, None]
         hidden = model.suffix_hidden(seen.to(model.device, model.dtype), prompts, rows, tokens)
-        allowed = np.concatenate([agent.allowed(lesson.turn.said) for lesson in part])
+        allowed = np.concatenate([agent.allowed(lesson.turn) for lesson in part])
         logits = model.logits(hidden[is_said])
         logits = logits.masked_fill(~torch.from_numpy(allowed).to(model.device), -torch.inf)
         found: Tensor = logits.log_softmax(-1).gather(1, tokens[is_said][:, None])[:, 0]
@@ -206,7 +208,7 @@ class GrpoTrainer:
             features,
             options.rewards,
             each=each,
-            max_questions=options.max_turns,
+            max_questions=options.most_questions,
             rng=rng,
         )
         return Round(features, groups)
@@ -304,16 +306,13 @@ def train_grpo(options: GrpoOptions, processes: Processes) -> None:
         load_ivg_settings(init),
     )
     trainer = GrpoTrainer(agent, options.world, options, processes)
-    scenes = list(training_scenes(options))
-    held_out = _held_out(options, trainer.grammar)
-    shares = {"clear": options.clear_share, "absent": options.absent_share}
+    draw, held_out, data = _requests(options, trainer.grammar)
     per_process = options.prompts // processes.count
 
     def batch(number: int) -> Parts:
         first = number - number % options.updates
         rng = np.random.default_rng([options.seed, first])
-        prompts = draw_prompts(scenes, trainer.grammar, options.prompts, rng, **shares)
-        mine = prompts[processes.rank * per_process :][:per_process]
+        mine = draw(rng)[processes.rank * per_process :][:per_process]
         return trainer.step(number, trainer.round_of(number, mine))
 
     notes = {
@@ -321,14 +320,12 @@ def train_grpo(options: GrpoOptions, processes: Processes) -> None:
         "init": str(init),
         "base_dtype": options.base_dtype,
         "world": options.world,
-        "mix": options.mix,
-        "scenes": len(scenes),
         "prompts": options.prompts,
         "rollouts": options.rollouts,
         "updates": options.updates,
         "clip": [options.clip_low, options.clip_high],
         "max_turns": options.max_turns,
-        **shares,
+        **data,
         **asdict(options.rewards),
     }
     seen: dict[str, float] = {}
@@ -358,6 +355,28 @@ def train_grpo(options: GrpoOptions, processes: Processes) -> None:
         print(json.dumps({"out": str(out), **seen}))
 
 
+def _requests(
+    options: GrpoOptions, grammar: RichGrammar
+) -> tuple[Callable[[np.random.Generator], list[Prompt]], list[Prompt], dict[str, object]]:
+    """A function that draws a step's requests, the held-out ones, and notes on the data."""
+    if options.clips is not None:
+        clips = Clips(options.clips, "train", options.track_frames)
+        held_out = Clips(options.clips, "val", options.track_frames, options.held_out).all()
+        notes: dict[str, object] = {
+            "clip_requests": len(clips.requests),
+            "track_frames": options.track_frames,
+            "clear": options.clear_share,
+        }
+        return partial(clips.draw, options.prompts, clear=options.clear_share), held_out, notes
+    scenes = list(training_scenes(options))
+    shares = {"clear": options.clear_share, "absent": options.absent_share}
+
+    def draw(rng: np.random.Generator) -> list[Prompt]:
+        return draw_prompts(scenes, grammar, options.prompts, rng, **shares)
+
+    return draw, _held_out(options, grammar), {"mix": options.mix, "scenes": len(scenes), **shares}
+
+
 def _held_out(options: GrpoOptions, grammar: RichGrammar) -> list[Prompt]:
     """A request of each kind about each validation scene, always the same."""
     scenes = read_scenes(options.tabletop, "val", options.held_out, options.world)
@@ -372,13 +391,13 @@ def _held_out(options: GrpoOptions, grammar: RichGrammar) -> list[Prompt]:
 _CARD = """# Adapter B, trained on by reinforcement
 
 It asks and points as the adapter that it began with; dialogues with simulated people about rendered
-scenes taught it when and what to ask (Hi-GRPO, `clue train grpo`, docs/icseg.md).
+{about} taught it when and what to ask (Hi-GRPO, `clue train grpo`, docs/icseg.md).
 
     Clue.load({model!r}, ivg="THIS FOLDER", policy="decoder")
 
 The fit of policy `both` belongs to other weights: run `clue train policy` before you use it.
 
-| Held-out scenes of `{world}`, likeliest replies | before | after |
+| Held-out {about} of `{world}`, likeliest replies | before | after |
 | --- | ---: | ---: |
 {rows}
 
@@ -402,6 +421,7 @@ def write_card(
     )
     text = _CARD.format(
         model=options.model,
+        about="scenes" if options.clips is None else "clips",
         world=options.world,
         rows="\n".join(rows),
         recipe="\n".join(f"| {name.replace('_', ' ')} | {v} |" for name, v in recipe.items()),

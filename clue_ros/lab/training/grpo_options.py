@@ -7,6 +7,7 @@ from pathlib import Path
 
 from clue_ros.dialogue.types import MAX_QUESTIONS
 from clue_ros.errors import ClueError
+from clue_ros.lab.language.video_agent import MAX_TURNS
 from clue_ros.lab.options import at_least, option
 from clue_ros.lab.training.grpo_rewards import RewardOptions
 from clue_ros.lab.training.loop import TrainingSettings
@@ -25,6 +26,14 @@ class GrpoOptions(LearnerOptions):
         "own: adapter B of a PaliGemma; trl: a chat model that sees, a hub id or folder, by TRL's"
         " trainer",
         choices=(OWN, TRL),
+    )
+    clips: Path | None = option(
+        None,
+        "learn about videos: folder of `clue data clips` with the splits train and val",
+        metavar="DIR",
+    )
+    track_frames: int = option(
+        8, "frames of a clip, evenly spread, in which masks are measured", type=at_least(2)
     )
     init: Path | None = option(
         None, "folder of the adapter to begin with; default: the model's", metavar="ADAPTER"
@@ -49,8 +58,8 @@ class GrpoOptions(LearnerOptions):
     )
     max_turns: int = option(MAX_QUESTIONS, "largest number of questions", type=at_least(1))
     clear_share: float = option(0.3, "share of requests that mean one object")
-    absent_share: float = option(0.1, "share of requests for absent objects")
-    held_out: int = option(40, "validation scenes to measure on with every saved state")
+    absent_share: float = option(0.1, "share of requests for absent objects (in clips none)")
+    held_out: int = option(40, "validation scenes or clips to measure on with every saved state")
     log_every: int = option(5, "steps between two rows of the log")
     rewards: RewardOptions
 
@@ -67,6 +76,8 @@ class GrpoOptions(LearnerOptions):
 
     def _check_trl(self) -> None:
         """Raises ClueError for options that backend `trl` does not support."""
+        if self.clips is not None:
+            raise ClueError("--backend trl shows one picture, no clip: --clips needs --backend own")
         if self.rewards.step_weight:
             raise ClueError("--backend trl has no step level: give --step-weight 0")
         if self.init is not None or self.updates > 1:
@@ -78,6 +89,11 @@ class GrpoOptions(LearnerOptions):
                 f"--accumulate {self.accumulate} does not divide {self.prompts} x {self.rollouts}"
                 " dialogues"
             )
+
+    @property
+    def most_questions(self) -> int:
+        """The largest number of questions; an episode about a clip has MAX_TURNS actions."""
+        return self.max_turns if self.clips is None else min(self.max_turns, MAX_TURNS - 2)
 
     @property
     def settings(self) -> TrainingSettings:

@@ -5,6 +5,7 @@ project, with the rewards of IC-Seg's published parent (Seg-ReSearch) in mind:
 
     trajectory   R = w_f parses + w_b IoU(box) + w_p 1[point in M*] + w_m IoU(M, M*)
                      - w_T max(0, T - T_min),   0 for a guess while several candidates match
+                 of a clip, w_v J&F of the masks over its frames in place of w_m IoU(M, M*)
     turn t       r_t = log(|C_{t-1}| / |C_t|) / log |C_0| - w_r 1[asks again] - w_a 1[several axes]
     step s       a_s = clip(log pi(y_s | told the target) - log pi(y_s), -limit, limit)
 
@@ -31,8 +32,9 @@ from torch import Tensor
 from clue_ros.dialogue.types import Box
 from clue_ros.lab.language.questions import partitions
 from clue_ros.lab.language.references import Candidates, Objects
-from clue_ros.lab.metrics import MIN_IOU
+from clue_ros.lab.metrics import MIN_IOU, mean
 from clue_ros.lab.options import not_negative, option
+from clue_ros.lab.tracks import Mask, contour_accuracy, region_similarity
 
 Array = npt.NDArray[np.float64]
 SAME = 1e-6  # rewards that differ by less are equal
@@ -50,7 +52,8 @@ class RewardOptions:
     format_weight: float = _weight(1.0, "reward of a dialogue that parses and ends with a box")
     box_weight: float = _weight(1.0, "weight of the box's IoU, from 0.5 on")
     point_weight: float = _weight(1.0, "reward of a box whose centre lies in the true mask")
-    mask_weight: float = _weight(1.0, "weight of the mask's IoU (GrabCut in the box)")
+    mask_weight: float = _weight(1.0, "weight of the mask's IoU (GrabCut in the box), in pictures")
+    track_weight: float = _weight(1.0, "weight of J&F of the masks over a clip's frames (--clips)")
     excess_weight: float = _weight(0.2, "cost of each question more than the fewest")
     turn_weight: float = _weight(0.5, "weight beta of the turns' advantage; 0: trajectory alone")
     discount: float = _weight(0.9, "discount gamma of later turns")
@@ -72,6 +75,7 @@ class Ending:
     """The end of a dialogue; each term of its reward is in 0..1 but `excess`.
 
     parses: every reply had its form and the last one is a box. box, point, mask: of that box.
+    track: of the masks that a tracker finds from it on, in a clip.
     excess: questions more than the fewest. guessed: it pointed while several candidates matched.
     """
 
@@ -79,6 +83,7 @@ class Ending:
     box: float = 0.0
     point: float = 0.0
     mask: float = 0.0
+    track: float = 0.0
     excess: int = 0
     guessed: bool = False
 
@@ -92,6 +97,7 @@ def trajectory_reward(ending: Ending, weights: RewardOptions) -> float:
         + weights.box_weight * ending.box
         + weights.point_weight * ending.point
         + weights.mask_weight * ending.mask
+        + weights.track_weight * ending.track
         - weights.excess_weight * ending.excess
     )
 
@@ -102,11 +108,18 @@ def box_reward(found: Box, truth: Box) -> float:
     return iou if iou >= MIN_IOU else 0.0
 
 
-def point_reward(point: tuple[float, float], truth: npt.NDArray[np.bool_]) -> float:
+def point_reward(point: tuple[float, float], truth: Mask) -> float:
     """Return whether a point (x, y) in pixels lies in the true mask, bool (H, W)."""
     x, y = (int(v) for v in point)
     inside = 0 <= y < truth.shape[0] and 0 <= x < truth.shape[1]
     return float(inside and truth[y, x])
+
+
+def track_reward(found: Sequence[Mask], truth: Sequence[Mask]) -> float:
+    """J&F of an object's masks, bool (H, W) each, the mean over frames."""
+    pairs = list(zip(found, truth, strict=True))
+    both = [region_similarity(a, b) + contour_accuracy(a, b) for a, b in pairs]
+    return mean(both) / 2
 
 
 def fewest_questions(

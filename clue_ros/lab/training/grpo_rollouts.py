@@ -1,6 +1,10 @@
 """Dialogues of adapter B with simulated people, and their rewards.
 
-A prompt is a request about a rendered scene: ambiguous, clear, or for an object that is not there.
+A prompt is a request about a rendered scene: ambiguous, clear, or for an object that is not there;
+or about a clip (`grpo_clips`), an episode of `video_agent`: adapter B asks about the first frame;
+once it points there, its likeliest boxes in the frames that it sees choose the key frame by their
+score, and the box that counts is sampled in that one.
+
 The person (`RichUser`) knows the target and which objects match all that was said, so rewards are
 exact. Replies are sampled from the distribution that the constrained decoding allows, all dialogues
 of a step together; contexts that several of them share are read once.
@@ -9,8 +13,9 @@ of a step together; contexts that several of them share are read once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Protocol
 
 import cv2
@@ -53,18 +58,39 @@ from clue_ros.model.decoding import (
     reply_to,
 )
 from clue_ros.model.location_tokens import decode_box
-from clue_ros.model.masks import grabcut_mask
+from clue_ros.model.masks import Mask, grabcut_mask
 from clue_ros.model.prompts import decode_text, encode_prompts
 from clue_ros.model.torch_backbone import TorchBackbone
+from clue_ros.model.tracking import box_of
 
+POINTING: Mode = "grounding"
 AMBIGUOUS, CLEAR, ABSENT = KINDS = ("ambiguous", "clear", "absent")
+
+
+class Footage(Protocol):
+    """A clip as an episode needs it; a frame's number counts those that the agent sees."""
+
+    @property
+    def count(self) -> int:
+        """The number of `frames`."""
+
+    @property
+    def frames(self) -> list[npt.NDArray[np.uint8]]:
+        """The frames that the agent sees, uint8 RGB (H, W, 3) of one size."""
+
+    def truth(self, frame: int) -> Mask:
+        """The target's pixels in a frame, bool (H, W)."""
+
+    def track(self, frame: int, box: Box) -> float:
+        """J&F of the masks that a tracker finds from a box in a frame on, in both directions."""
 
 
 @dataclass(frozen=True)
 class Prompt:
     """A request about a scene.
 
-    target: None where nothing in the scene is meant. seed: of the person who says it.
+    target: None where nothing in the scene is meant. seed: of the person who says it. footage: of
+    the clip whose first frame is the scene's image; None: it is a picture.
     """
 
     scene: Scene
@@ -72,6 +98,17 @@ class Prompt:
     candidates: Candidates
     target: int | None
     seed: int
+    footage: Footage | None = None
+
+    @property
+    def pictures(self) -> list[npt.NDArray[np.uint8]]:
+        """The pictures that the agent sees."""
+        return [self.scene.image] if self.footage is None else self.footage.frames
+
+    @property
+    def count(self) -> int:
+        """The number of `pictures`."""
+        return 1 if self.footage is None else self.footage.count
 
     @property
     def kind(self) -> str:
@@ -79,7 +116,7 @@ class Prompt:
         return (ABSENT, CLEAR)[len(self.candidates)] if len(self.candidates) < 2 else AMBIGUOUS
 
     @cached_property
-    def mask(self) -> npt.NDArray[np.bool_]:
+    def mask(self) -> Mask:
         """The target's pixels, bool (H, W) of the scene's image."""
         assert self.target is not None
         scene, (height, width) = self.scene, self.scene.image.shape[:2]
@@ -125,18 +162,25 @@ class Turn:
     """A reply with its context and reward.
 
     told: the context of a model that is told the target, "" where the step level has nothing to
-    say. reward: r_t.
+    say. reward: r_t. frame: the number of the prompt's picture that it is about. mode: of its
+    decoding.
     """
 
     context: str
     said: Generation
     told: str = ""
     reward: float = 0.0
+    frame: int = 0
+    mode: Mode = "free"
 
 
 @dataclass
 class Rollout:
-    """A dialogue from a prompt on. image: the number of its features."""
+    """A dialogue from a prompt on.
+
+    image: the number of its first picture's features. points: it only has to point, in a clip's
+    key frame. frame: that key frame, once it is chosen.
+    """
 
     prompt: Prompt
     image: int
@@ -146,6 +190,8 @@ class Rollout:
     ending: Ending | None = None
     reward: float = 0.0
     right: bool = False
+    points: bool = False
+    frame: int = 0
 
     @property
     def questions(self) -> int:
@@ -174,11 +220,11 @@ class Agent:
     mode: Mode = "free"
 
     def look(self, prompts: Sequence[Prompt]) -> Array:
-        """Features (n, N, D) of the prompts' pictures, each looked at once."""
-        scenes = {id(prompt.scene): prompt.scene for prompt in prompts}
+        """Features (n, N, D) of the prompts' pictures in order; a scene is looked at once."""
+        once = {id(prompt.scene): prompt for prompt in prompts}
         seen = {
-            key: look_at(self.backbone, self.processor, [scene.image])
-            for key, scene in scenes.items()
+            key: look_at(self.backbone, self.processor, prompt.pictures)
+            for key, prompt in once.items()
         }
         return np.concatenate([seen[id(prompt.scene)] for prompt in prompts])
 
@@ -189,8 +235,48 @@ class Agent:
         contexts: Sequence[str],
         rng: np.random.Generator | None,
     ) -> list[Generation]:
-        """A reply to each context, sampled with `rng`, else the likeliest."""
+        """A reply to each context, sampled with `rng`, else the likeliest.
+
+        A rollout that has to point does so in its key frame, which is chosen here.
+        """
         keys = [(r.image, context) for r, context in zip(rollouts, contexts, strict=True)]
+        points = [i for i, r in enumerate(rollouts) if r.points]
+        if points:
+            clips = [(keys[i], rollouts[i].prompt.count) for i in points]
+            for i, frame in zip(points, self._key_frames(features, clips), strict=True):
+                rollouts[i].frame = frame
+                keys[i] = rollouts[i].image + frame, contexts[i]
+        said: dict[int, Generation] = {}
+        asks = [i for i in range(len(keys)) if i not in points]
+        for rows, mode in ((asks, self.mode), (points, POINTING)):
+            if rows:
+                replies = self._say(features, [keys[i] for i in rows], mode, rng)
+                said |= zip(rows, replies, strict=True)
+        return [said[i] for i in range(len(keys))]
+
+    def _key_frames(
+        self, features: Array, clips: Sequence[tuple[tuple[int, str], int]]
+    ) -> list[int]:
+        """The frame of each clip in which the likeliest box has the highest score, the earliest.
+
+        clips: the number of a clip's first picture, a context, and the number of its frames.
+        """
+        scores = np.full((len(clips), max(count for _, count in clips)), -1.0)
+        for frame in range(scores.shape[1]):
+            rows = [i for i, (_, count) in enumerate(clips) if frame < count]
+            keys = [(clips[i][0][0] + frame, clips[i][0][1]) for i in rows]
+            found = self._say(features, keys, POINTING, None)
+            scores[rows, frame] = [said.score for said in found]
+        return [int(frame) for frame in scores.argmax(1)]
+
+    def _say(
+        self,
+        features: Array,
+        keys: Sequence[tuple[int, str]],
+        mode: Mode,
+        rng: np.random.Generator | None,
+    ) -> list[Generation]:
+        """A reply to each picture's number and context; equal ones are read once."""
         once = list(dict.fromkeys(keys))
         prompts = encode_prompts(
             self.processor,
@@ -205,7 +291,7 @@ class Agent:
             self.backbone,
             self.vocabulary,
             prefill,
-            self.mode,
+            mode,
             max_new_tokens=self.settings.max_new_tokens,
             max_boxes=self.settings.max_boxes,
             rng=rng,
@@ -220,11 +306,10 @@ class Agent:
         ended = len(said.log_probs) > len(said.tokens)
         return (*said.tokens, self.vocabulary.eos) if ended else said.tokens
 
-    def allowed(self, said: Generation) -> Bits:
-        """Return the tokens that sampling allows at each of these positions, bool (S, V)."""
-        return allowed_tokens(
-            self.vocabulary, self.mode, self.sampled(said), self.settings.max_boxes
-        )
+    def allowed(self, turn: Turn) -> Bits:
+        """Return the tokens that sampling allows at each position of a reply, bool (S, V)."""
+        said = self.sampled(turn.said)
+        return allowed_tokens(self.vocabulary, turn.mode, said, self.settings.max_boxes)
 
 
 class Policy(Protocol):
@@ -259,9 +344,10 @@ def play(
     features: of the prompts' pictures, (n, N, D). rng: samples replies; None: the likeliest. A
     question after `max_questions` of them ends a dialogue without a box, as on the robot.
     """
+    images = accumulate((prompt.count for prompt in prompts), initial=0)
     groups = [
         [_opened(grammar, prompt, image) for _ in range(each)]
-        for image, prompt in enumerate(prompts)
+        for prompt, image in zip(prompts, images, strict=False)
     ]
     everyone = [rollout for group in groups for rollout in group]
     while waiting := [r for r in everyone if r.ending is None]:
@@ -291,9 +377,16 @@ def _take(
 ) -> None:
     """Add a reply to a dialogue: the person answers a question, a box ends it."""
     prompt, user = rollout.prompt, rollout.user
+    if said.is_grounding and prompt.footage is not None and not rollout.points:
+        # It points: the first location says so, the others are of a box that nobody uses.
+        first = replace(said, tokens=said.tokens[:1], log_probs=said.log_probs[:1])
+        rollout.turns.append(Turn(context, first))
+        rollout.points = True
+        return
     if said.is_grounding:
         told = _told(grammar, rollout) if weights.step_weight else ""
-        rollout.turns.append(Turn(context, said, told))
+        mode: Mode = POINTING if rollout.points else "free"
+        rollout.turns.append(Turn(context, said, told, frame=rollout.frame, mode=mode))
         _end(rollout, _pointed(grammar, rollout, said, weights), weights)
         return
     text = agent.words(said)
@@ -334,25 +427,35 @@ def _pointed(
     grammar: RichGrammar, rollout: Rollout, said: Generation, weights: RewardOptions
 ) -> Ending:
     """Return the reward terms of a box."""
-    prompt, user = rollout.prompt, rollout.user
+    prompt, user, footage = rollout.prompt, rollout.user, rollout.prompt.footage
     if user is None or prompt.target is None:
         return Ending(True, guessed=True)
     assert said.codes is not None
     image = prompt.scene.image
     height, width = image.shape[:2]
     box = decode_box(said.codes, width, height)
-    truth = Box(*prompt.scene.objects[prompt.target].box).in_pixels(width, height)
+    if footage is None:
+        pixels = prompt.mask
+        truth = Box(*prompt.scene.objects[prompt.target].box).in_pixels(width, height)
+    else:
+        pixels = footage.truth(rollout.frame)
+        truth = box_of(pixels) if pixels.any() else Box(0.0, 0.0, 0.0, 0.0)
     rollout.right = box.iou(truth) >= MIN_IOU
     fewest = fewest_questions(prompt.candidates, prompt.scene.objects, grammar.nouns)
-    near = weights.mask_weight and box.iou(truth) > 0  # GrabCut takes time
-    return Ending(
+    ending = Ending(
         True,
         box_reward(box, truth),
-        point_reward(box.center, prompt.mask),
-        mask_iou(grabcut_mask(image, box), prompt.mask) if near else 0.0,
-        max(0, rollout.questions - fewest),
+        point_reward(box.center, pixels),
+        excess=max(0, rollout.questions - fewest),
         guessed=len(user.candidates) > 1,
     )
+    if box.iou(truth) == 0:  # GrabCut and the tracker take time
+        return ending
+    if footage is None:
+        iou = mask_iou(grabcut_mask(image, box), pixels) if weights.mask_weight else 0.0
+        return replace(ending, mask=iou)
+    earns = weights.track_weight and not ending.guessed
+    return replace(ending, track=footage.track(rollout.frame, box) if earns else 0.0)
 
 
 def _told(grammar: RichGrammar, rollout: Rollout) -> str:
@@ -372,7 +475,11 @@ def _told(grammar: RichGrammar, rollout: Rollout) -> str:
 
 @dataclass(frozen=True)
 class Lesson:
-    """A reply to learn from. advantage: A of its turn, without that of its steps."""
+    """A reply to learn from.
+
+    image: the number of its picture's features. advantage: A of its turn, without that of its
+    steps.
+    """
 
     image: int
     turn: Turn
@@ -389,14 +496,15 @@ def lessons(groups: Sequence[Sequence[Rollout]], weights: RewardOptions) -> list
         turns = [[turn.reward for turn in rollout.turns] for rollout in group]
         for rollout, row in zip(group, group_advantages(rewards, turns, weights), strict=True):
             pairs = zip(rollout.turns, row, strict=True)
-            out += [Lesson(rollout.image, turn, advantage) for turn, advantage in pairs]
+            out += [Lesson(rollout.image + turn.frame, turn, a) for turn, a in pairs]
     return out
 
 
 def figures(rollouts: Sequence[Rollout]) -> dict[str, tuple[float, int]]:
     """Sums over dialogues, and the numbers that their means are over.
 
-    reward and the terms of `Ending`: of all. right, right_clear, right_absent: ambiguous, clear and
+    reward and the terms of `Ending`: of all, mask of pictures and track of clips. later: whether a
+    clip's key frame is not the first. right, right_clear, right_absent: ambiguous, clear and
     absent requests that end at the target, or with the word that there is none. questions, useless,
     unasked: of an ambiguous request the questions, those that separated no candidates, and whether
     it was answered without asking. asked_clear: clear ones that were asked about. turn: r_t of a
@@ -406,10 +514,13 @@ def figures(rollouts: Sequence[Rollout]) -> dict[str, tuple[float, int]]:
     ambiguous, clear = kinds[AMBIGUOUS], kinds[CLEAR]
     ends = [r.ending for r in rollouts if r.ending is not None]
     values: dict[str, list[float]] = {"reward": [r.reward for r in rollouts]}
-    for name in ("parses", "box", "point", "mask", "excess", "guessed"):
+    clips = any(r.prompt.footage is not None for r in rollouts)
+    for name in ("parses", "box", "point", "track" if clips else "mask", "excess", "guessed"):
         values[name] = [float(getattr(end, name)) for end in ends]
     for name, kind in (("right", AMBIGUOUS), ("right_clear", CLEAR), ("right_absent", ABSENT)):
         values[name] = [float(r.right) for r in kinds[kind]]
+    if clips:
+        values["later"] = [float(r.frame > 0) for r in rollouts]
     values |= {
         "questions": [float(r.questions) for r in ambiguous],
         "useless": [float(r.useless) for r in ambiguous],
