@@ -340,7 +340,8 @@ def _scaled(
 
 # Logistic regression of "the box is right" (IoU of at least 0.5) in 461 searches on the pictures of
 # `clue_ros.model.taught_boxes`: bias, weights of the score, of the contrast and of the logarithm of
-# the number of examples, with which scores rise. 70 % of the weight is on things that are there.
+# the number of examples, with which scores rise. 70 % of the weight is on things that are there,
+# and photographs weigh as much as rendered tables.
 BIAS, OF_SCORE, OF_CONTRAST, OF_SHOTS = -3.88, 5.43, 7.25, -0.93
 
 
