@@ -398,7 +398,7 @@ def test_a_turned_thing_has_the_box_of_a_closer_look(household: Any, tmp_path: P
     seen = recogniser.find(view.patches, clue.memory.meant("gadget"))[0]
     assert seen.box.iou(turned) < 0.5, "the taught sides do not fit"
     found = closer(view.closer, seen, recogniser.map_of(view.patches, seen.word))
-    assert found.iou(turned) > 0.7
+    assert found.iou(turned) > 0.6
 
 
 def test_beside_taught_words_a_doubtful_box_is_shown(taught: Clue) -> None:
