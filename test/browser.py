@@ -79,7 +79,7 @@ def new_page(browser: Any) -> Iterator[NewPage]:
             options.setdefault("reduced_motion", "reduce")
             context = browser.new_context(viewport={"width": width, "height": height}, **options)
             stack.callback(context.close)
-            context.set_default_timeout(10_000)
+            context.set_default_timeout(60_000)  # reached only when a test fails
             page = context.new_page()
             watch_errors(page, errors)
             page.goto(url)

@@ -58,6 +58,8 @@ def console() -> Iterator[Console]:
 
 
 def type_in(page: Any, text: str) -> None:
+    """Say a text, once the page is connected: what is sent before stays in the field."""
+    page.locator("#connection", has_text="Connected").wait_for()
     page.fill("#say", text)
     page.press("#say", "Enter")
 
@@ -384,7 +386,6 @@ def test_a_text_that_is_too_long_is_refused_and_can_be_corrected(
 ) -> None:
     server, _, robot = console
     page = new_page(server.url)
-    page.locator("#connection", has_text="Connected").wait_for()
     type_in(page, "mug " * 2500)
     alert = page.get_by_role("alert")
     alert.filter(has_text="the text has 9999 characters, at most 1000 are allowed").wait_for()

@@ -34,7 +34,7 @@ HAS_WHEELS = any(Path(sys.prefix).glob("lib/python3*/site-packages/rclpy"))
 PACKAGES = {"torch", "transformers", "peft"}
 TORCH = {
     *("torch_backbone", "heads", "attention", "adapters", "conv_stem", "paligemma", "mask_decoder"),
-    *("sam2_tracker", "detectors", "language_model", "deciding", "grounder", "served_model"),
+    *("sam2_tracker", "detectors"),
 }
 pytestmark = pytest.mark.skipif(
     not HAS_WHEELS, reason="pip does not know which packages a sourced ROS consists of"
