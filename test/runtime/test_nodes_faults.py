@@ -19,7 +19,7 @@ from builtin_interfaces.msg import Duration, Time  # noqa: E402
 from clue_msgs.action import GroundWithDialogue  # noqa: E402
 from robot import Robot, ask, recovered  # noqa: E402
 from ros_fixtures import LONG, REQUEST, asking_goal  # noqa: E402
-from ros_helpers import Client, action_client, ros_client, wait_until  # noqa: E402
+from ros_helpers import Client, action_client, ros_client, wait_until, within  # noqa: E402
 from rosgraph_msgs.msg import Clock  # noqa: E402
 from security_policy import must_hold  # noqa: E402
 from std_msgs.msg import String  # noqa: E402
@@ -97,16 +97,25 @@ def test_a_supervisor_that_is_killed_takes_its_node_along_and_both_are_started_a
 
 
 def speaks(client: Client, robot: Robot, words: str) -> None:
-    """Wait until tts says something; a voice that has just started hears nothing for a moment."""
-    publisher = client.node.create_publisher(String, "say", 10)
+    """Wait until tts says something; a voice that has just started hears nothing for a moment.
+
+    A publisher that met a dying voice may not find the next one: a new one asks every 15 s.
+    """
 
     def said() -> bool:
-        publisher.publish(String(data=words))
-        time.sleep(0.5)  # no more than it can say: what it hears is queued
-        return words in robot.text("tts")
+        publisher = client.node.create_publisher(String, "say", 10)
+
+        def heard() -> bool:
+            publisher.publish(String(data=words))
+            time.sleep(0.5)  # no more than it can say: what it hears is queued
+            return words in robot.text("tts")
+
+        try:
+            return bool(within(15.0, heard))
+        finally:
+            client.node.destroy_publisher(publisher)
 
     wait_until(said, words)
-    client.node.destroy_publisher(publisher)
 
 
 @pytest.mark.parametrize("state", STATES)
