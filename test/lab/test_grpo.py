@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from drawn_scenes import draw_scene, random_scenes
+from grpo_helpers import killed_when_measured
 from safetensors.torch import load_file
 from tiny_model import SIZES, write_random_model
 
@@ -365,18 +366,9 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(
 ) -> None:
     words = ("--steps", 4, "--updates", 2, "--clear-share", 1, "--absent-share", 0, "--lr", 0.01)
     whole = command(*words)
-    measure, calls = GrpoTrainer.evaluate, list[int]()
-
-    def killed(self: GrpoTrainer, *held_out: Any) -> dict[str, float]:
-        calls.append(1)
-        if len(calls) == 3:  # before the first step, after the second and after the last one
-            raise RuntimeError("killed")
-        return measure(self, *held_out)
-
-    monkeypatch.setattr(GrpoTrainer, "evaluate", killed)
-    with pytest.raises(RuntimeError):
+    # Before the first step, after the second and after the last one.
+    with killed_when_measured(monkeypatch, 3):
         command(*words, out="again", run="second")
-    monkeypatch.undo()
     again = load_file(command(*words, out="again", run="second") / WEIGHTS_FILE)
     straight, first = (
         load_file(whole / WEIGHTS_FILE),

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 import torch
 from drawn_scenes import Pixels, draw_scene
+from grpo_helpers import killed_when_measured
 from PIL import Image
 from safetensors.torch import load_file
 from tiny_model import write_random_model
@@ -303,18 +304,9 @@ def test_a_killed_run_about_clips_goes_on_as_if_it_had_not_been(
 ) -> None:
     words = ("--steps", 4, "--save-every", 2, "--lr", 0.01)
     assert command(*words) == 0
-    measure, calls = GrpoTrainer.evaluate, list[int]()
-
-    def killed(self: GrpoTrainer, *held_out: Any) -> dict[str, float]:
-        calls.append(1)
-        if len(calls) == 3:  # before the first step, after the second and after the last one
-            raise RuntimeError("killed")
-        return measure(self, *held_out)
-
-    monkeypatch.setattr(GrpoTrainer, "evaluate", killed)
-    with pytest.raises(RuntimeError):
+    # Before the first step, after the second and after the last one.
+    with killed_when_measured(monkeypatch, 3):
         command(*words, out="again", run="second")
-    monkeypatch.undo()
     assert command(*words, out="again", run="second") == 0
     first, straight, again = (
         load_file(folder / WEIGHTS_FILE)
