@@ -18,7 +18,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,7 @@ from clue_ros.requirements import missing
 
 if TYPE_CHECKING:
     from clue_ros.model.checkpoint import Checkpoint
-    from clue_ros.model.policies import Policy
+    from clue_ros.model.policies import Decision, Policy
     from clue_ros.model.taught_replies import Judged, Opinion, TaughtWords
     from clue_ros.model.unknown_words import Unknown
     from clue_ros.model.word_memory import Word, WordMemory
@@ -451,11 +451,12 @@ class Clue:
         unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
         if unknown.thing and not force_grounding:
             return self._ask_instead(view, unknown)
-        reply = self._policy.decide(view, unknown.known, force_grounding=force_grounding)
+        decide = self._policy.consider(view, unknown.known)
+        reply = decide(force_grounding)
         if isinstance(reply, NotFound):
             return replace(reply, text=sentence(reply.text))
         if isinstance(reply, Question) or is_one_of(reply.box, refused):
-            reply = self._other(view, unknown.known, reply, refused, force=force_grounding)
+            reply = self._other(view, unknown.known, reply, decide, refused, force=force_grounding)
         if isinstance(reply, Grounding) and len(dialogue.turns) == 1 and not force_grounding:
             phrase = read_phrase(dialogue.request)
             noun = "" if phrase.is_generic else phrase.noun
@@ -487,7 +488,9 @@ class Clue:
 
         if unknown_words(self._checkpoint.processor.tokenizer, dialogue).words:
             return None
-        said, found = self._policy.reply_and_point(view, dialogue)
+        decide = self._policy.consider(view, dialogue)
+        said = decide(False)
+        found = said if isinstance(said, Grounding) else decide(True)
         return Opinion(found, isinstance(said, NotFound)) if isinstance(found, Grounding) else None
 
     def _other(
@@ -495,33 +498,36 @@ class Clue:
         view: View,
         dialogue: Dialogue,
         reply: Question | Grounding,
+        decide: Decision,
         refused: Sequence[Box],
         *,
         force: bool,
     ) -> Question | Grounding:
         """A question that helps, in place of the policy's question, or of a box that was refused.
 
-        Where the base finds nothing, it is about the policy's best guess and the map's peaks.
+        Where the base finds nothing, it is about where the policy points and the map's peaks.
         """
         from clue_ros.model.zero_shot import ATTENTION, BaseFinder, share_of_map
 
         estimate, label = reply.ambiguity, described_object(dialogue.turns)
 
-        def guesses() -> list[Candidate]:
-            guess = reply
-            if isinstance(reply, Question):
-                guess = self._policy.decide(view, dialogue, force_grounding=True)
-            best = guess.box if isinstance(guess, Grounding) else None
-            boxes = [(best, 1.0)] if best else []
-            boxes += [
-                (peak.box, peak.score)
+        @cache
+        def pointed() -> Candidate | None:
+            best = reply if isinstance(reply, Grounding) else decide(True)
+            return (
+                Candidate(best.box, label, 1.0, ATTENTION) if isinstance(best, Grounding) else None
+            )
+
+        def peaks_elsewhere() -> list[Candidate]:
+            best = pointed()
+            return [
+                Candidate(peak.box, label, peak.score, ATTENTION)
                 for peak in estimate.peaks
-                if not (best and best.contains(peak.point or peak.box.center))
+                if not (best and best.box.contains(peak.point or peak.box.center))
             ]
-            return [Candidate(box, label, score, ATTENTION) for box, score in boxes]
 
         finder = BaseFinder(view.base, self._checkpoint.zero_shot)
-        question = helpful(reply, dialogue, finder, refused, guesses)
+        question = helpful(reply, dialogue, finder, refused, pointed, peaks_elsewhere)
         if question is None and force and isinstance(reply, Grounding):
             return replace(reply, score=0.0)  # all was refused
         if question is None:

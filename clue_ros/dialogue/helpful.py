@@ -47,17 +47,22 @@ def helpful(
     dialogue: Dialogue,
     finder: Finder,
     refused: Sequence[Box] = (),
-    guesses: Callable[[], Sequence[Candidate]] = tuple,
+    pointed: Callable[[], Candidate | None] = lambda: None,
+    attended: Callable[[], Sequence[Candidate]] = tuple,
 ) -> Question | None:
     """A model's question as it is written if it helps, else one that does.
 
     None without a candidate. dialogue: `Dialogue.for_model`. refused: boxes that the person
-    said no to; a reply that points at one of them is replaced by a question. guesses: returns what
-    may be meant, the surest first, where the finder has nothing.
+    said no to; a reply that points at one of them is replaced by a question. pointed: where the
+    model points if it has to; that is shown to be confirmed. attended: where else the words look,
+    the surest first, for where the finder has nothing.
     """
     written = reply.text if isinstance(reply, Question) else ""
     standing = follow(dialogue, finder)
-    found = _apart(standing.candidates, refused) or _apart(guesses(), refused)
+    found = _apart(standing.candidates, refused)
+    if not found:
+        guess = pointed()
+        found = _apart([*([guess] if guess else ()), *attended()], refused)
     if not found:
         return None
     phrase = standing.phrase
@@ -81,6 +86,9 @@ def helpful(
         among = several
         if COLOR in needed:
             among = _of_the_color(found, phrase, finder) or found if phrase.colors else found
+        best = pointed()
+        if best and not is_one_of(best.box, [several[0].box, *refused]):
+            among = [best, *(c for c in among if not is_one_of(c.box, [best.box]))]
         shown, *others = known_of(among, phrase, finder, needed)
         return as_question(proposal(shown, others, known=known), (), reply.ambiguity)
     kept = None

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
     from clue_ros.dialogue.chooser import Standing
     from clue_ros.model.checkpoint import Checkpoint
     from clue_ros.model.view import View
+
+
+Decision = Callable[[bool], Question | Grounding]
+"""Whether to point whatever it thinks -> the reply."""
 
 
 @dataclass
@@ -84,16 +89,11 @@ class Policy(ABC):
         self, view: View, dialogue: Dialogue, *, force_grounding: bool = False
     ) -> Question | Grounding:
         """Ask, say that there is no such thing (NotFound), or point; if forced, point."""
-        return self._decided(view, dialogue, force_grounding, self._seen(view, dialogue))
+        return self.consider(view, dialogue)(force_grounding)
 
-    def reply_and_point(
-        self, view: View, dialogue: Dialogue
-    ) -> tuple[Question | Grounding, Question | Grounding]:
-        """Return what `decide` replies, and what it replies if forced; it reads once for both."""
-        seen = self._seen(view, dialogue)
-        reply = self._decided(view, dialogue, False, seen)
-        points = isinstance(reply, Grounding)
-        return reply, reply if points else self._decided(view, dialogue, True, seen)
+    def consider(self, view: View, dialogue: Dialogue) -> Decision:
+        """Read a dialogue once, for what `decide` replies and for what it replies if forced."""
+        return partial(self._decided, view, dialogue, self._seen(view, dialogue))
 
     @abstractmethod
     def _seen(self, view: View, dialogue: Dialogue) -> Any:
@@ -101,7 +101,7 @@ class Policy(ABC):
 
     @abstractmethod
     def _decided(
-        self, view: View, dialogue: Dialogue, force_grounding: bool, seen: Any
+        self, view: View, dialogue: Dialogue, seen: Any, force_grounding: bool
     ) -> Question | Grounding:
         """`decide` after `_seen`."""
 
@@ -150,7 +150,7 @@ class Detector(Policy):
         return self._read(view, dialogue.context())
 
     def _decided(
-        self, view: View, dialogue: Dialogue, force_grounding: bool, seen: Any
+        self, view: View, dialogue: Dialogue, seen: Any, force_grounding: bool
     ) -> Question | Grounding:
         context = dialogue.context()
         estimate, read = seen
@@ -401,7 +401,7 @@ class ZeroShot(Policy):
         return self._seen(view, dialogue)[0]
 
     def _decided(
-        self, view: View, dialogue: Dialogue, force_grounding: bool, seen: Any
+        self, view: View, dialogue: Dialogue, seen: Any, force_grounding: bool
     ) -> Question | Grounding:
         estimate, standing = seen
         settings = self.checkpoint.zero_shot

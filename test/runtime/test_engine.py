@@ -146,7 +146,8 @@ def test_a_reply_and_where_it_points_take_one_reading(
         return read(features, context)
 
     monkeypatch.setattr(clue.checkpoint, "judge_and_read", counting)
-    reply, pointed = decides.reply_and_point(view, dialogue)
+    decide = decides.consider(view, dialogue)
+    reply, pointed = decide(False), decide(True)
     assert len(counted) <= 1
     assert isinstance(pointed, Grounding)
     assert isinstance(forced, Grounding)

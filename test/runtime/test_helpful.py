@@ -187,9 +187,22 @@ def test_guesses_stand_in_where_nothing_is_found() -> None:
     guesses = [Candidate(BELOW, "cup", 1.0), Candidate(LEFT, "cup", 0.7)]
     written = Question("the left one or the right one?", (), (), estimate())
     finder = LabelledObjects(OBJECTS, SIZE)
-    found = helpful(written, Dialogue("the banana"), finder, (), lambda: guesses)
+    pointed, attended = guesses
+    found = helpful(written, Dialogue("the banana"), finder, (), lambda: pointed, lambda: [attended])
     assert found is not None
     assert (found.text, found.candidates) == ("The left one or the right one?", (LEFT, BELOW))
+
+
+@pytest.mark.parametrize(("refused", "shown"), [((), BELOW), ((BELOW,), LEFT)])
+def test_where_the_model_points_is_shown_to_be_confirmed(
+    refused: tuple[Box, ...], shown: Box
+) -> None:
+    written = Question("where is it?", (), (), estimate())
+    finder = LabelledObjects(OBJECTS[:1], SIZE)
+    pointed = Candidate(BELOW, "mug", 1.0)
+    found = helpful(written, Dialogue("the mug on the left"), finder, refused, lambda: pointed)
+    assert found is not None
+    assert (found.confirm, found.candidates) == (True, (shown,))
 
 
 @pytest.mark.parametrize(
