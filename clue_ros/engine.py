@@ -274,19 +274,20 @@ class Clue:
 
     @cached_property
     def _taught_words(self) -> TaughtWords:
-        from clue_ros.model.taught import open_memory
         from clue_ros.model.taught_replies import TaughtWords
 
-        return TaughtWords(open_memory(self._memory_folder, self._folder))
+        return TaughtWords(self.memory)
 
-    @property
+    @cached_property
     def memory(self) -> WordMemory:
         """The objects that people showed and named (`teach`).
 
         Raises WordMemoryError for a folder that cannot be read, or was taught with another vision
         tower.
         """
-        return self._taught_words.memory
+        from clue_ros.model.word_memory import open_memory
+
+        return open_memory(self._memory_folder, self._folder)
 
     def teach(
         self, view: View, box: Box, name: str, *, who: str = "", instead: bool = False
@@ -457,7 +458,8 @@ class Clue:
             return replace(reply, text=sentence(reply.text))
         if isinstance(reply, Question) or is_one_of(reply.box, refused):
             reply = self._other(view, unknown.known, reply, decide, refused, force=force_grounding)
-        if isinstance(reply, Grounding) and len(dialogue.turns) == 1 and not force_grounding:
+        first = len(dialogue.turns) == 1 and not force_grounding
+        if isinstance(reply, Grounding) and first and self.memory.words:
             phrase = read_phrase(dialogue.request)
             noun = "" if phrase.is_generic else phrase.noun
             reply = self._taught_words.checked(reply, noun, lambda: view.patches)
@@ -470,6 +472,8 @@ class Clue:
 
     def _taught(self, view: View, dialogue: Dialogue) -> Judged | None:
         """What a dialogue about taught words leaves; None for one about none."""
+        if not self.memory.refresh():  # finding words takes OpenCV, whose import is slow
+            return None
         from clue_ros.model.zero_shot import BaseFinder
 
         return self._taught_words.judge(

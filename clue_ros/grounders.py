@@ -189,7 +189,7 @@ def load_grounder(model: str | Path | LoadOptions, **settings: Any) -> RobotGrou
 def memory_of(options: LoadOptions) -> WordMemory:
     """The word memory that options mean, without loading the model. Raises ClueError."""
     from clue_ros.model.loading import DEFAULT_MODEL, find_model
-    from clue_ros.model.taught import open_memory
+    from clue_ros.model.word_memory import open_memory
 
     of_wrapper = str(options.model) == WRAPPER
     model = DEFAULT_MODEL if of_wrapper else options.model

@@ -64,8 +64,7 @@ from clue_ros.model.fusion import Fusion, log_odds, save_fusion
 from clue_ros.model.load_options import check_max_risk
 from clue_ros.model.loading import CALIBRATION, DEFAULT_MODEL, find_model, read_json, write_json
 from clue_ros.model.risk import DELTA, Calibration, Promise, save_calibration
-from clue_ros.model.taught import WORDS
-from clue_ros.model.word_memory import WordMemory
+from clue_ros.model.word_memory import WORDS, WordMemory
 
 JOURNAL = ".adapt.jsonl"
 """In the model's folder while a run goes on: a line for each photograph that was answered."""

@@ -111,7 +111,7 @@ def device_name(device: str) -> str:
         if torch.cuda.is_available():
             return torch.cuda.get_device_name(device)
     threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{platform.processor() or platform.machine()}, {threads} threads"
+    return f"{platform.machine()}, {threads} threads"
 
 
 def free_memory(device: str) -> int | None:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 
@@ -65,8 +64,7 @@ class Window:
         inside = image[max(self.y_min, 0) : self.y_max, max(self.x_min, 0) : self.x_max]
         top, left = max(-self.y_min, 0), max(-self.x_min, 0)
         bottom, right = max(self.y_max - self.height, 0), max(self.x_max - self.width, 0)
-        shown = cv2.copyMakeBorder(inside, top, bottom, left, right, cv2.BORDER_REPLICATE)
-        return np.asarray(shown, dtype=np.uint8)
+        return np.pad(inside, ((top, bottom), (left, right), (0, 0)), mode="edge")
 
     def box(self, codes: Codes) -> Box | None:
         """A box that was seen in it, in the picture's pixels; None where that shows none of it."""

@@ -21,7 +21,6 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import cv2
 import numpy as np
 import numpy.typing as npt
 from PIL import Image
@@ -165,7 +164,8 @@ class LeanProcessor:
         out = np.empty((len(images), 3, size[1], size[0]), np.float32)
         for place, image in zip(out, images, strict=True):
             resized = np.asarray(Image.fromarray(image).resize(size, resample=resample))
-            place[:] = cv2.LUT(resized, values[None]).transpose(2, 0, 1)
+            for channel, plane in enumerate(place):
+                np.take(values[:, channel], resized[..., channel], out=plane, mode="clip")
         return out
 
     @cached_property

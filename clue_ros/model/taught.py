@@ -22,7 +22,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cv2
@@ -31,16 +30,13 @@ import numpy.typing as npt
 
 from clue_ros.dialogue.types import SAME_BOX, Box
 from clue_ros.errors import BadBoxError
-from clue_ros.model.config import read_config
 from clue_ros.model.details import fine_side, fine_stages
-from clue_ros.model.loading import find_base, read_weights
 from clue_ros.model.taught_boxes import EDGE, ScoreMap, Sighting, taught_box
 from clue_ros.model.word_memory import (
     Example,
     Word,
     WordMemory,
     all_examples,
-    default_folder,
     packed,
     unpacked,
 )
@@ -58,14 +54,8 @@ MOST_INSIDE, MOST_AROUND = 16, 40  # patches that an example keeps
 WINDOW = 0.6  # of the object's sides, over which scores are averaged
 MOST_FOUND = 4  # things of one word in a picture
 MOST_IN_BOX = 3  # words that are looked for in a box
-WORDS = "words"  # in a model's folder: what it was taught (`clue adapt`)
 THUMBNAIL = 96  # pixels of its longer side
 MARGIN = 0.2  # of the box's sides, shown around it in a thumbnail
-_TOWER = "vision_tower."
-_STEM = (
-    f"{_TOWER}embeddings.patch_embedding.first.",
-    f"{_TOWER}embeddings.patch_embedding.stages.",
-)
 
 
 @dataclass(frozen=True)
@@ -134,36 +124,6 @@ def _with_colors(values: Array, image: npt.NDArray[np.uint8]) -> Patches:
     colors[..., 0] -= np.float32(0.5)
     whole = _unit(np.concatenate([values, colors * np.float32(COLOR)], -1))
     return Patches(whole, image.shape[1], image.shape[0])
-
-
-def tower_of(base: Path) -> str:
-    """Names the network that `patches_of` reads, by the folder of a base: a hash of its weights.
-
-    Raises ModelError.
-    """
-    vision = read_config(base).vision_config
-    sizes = getattr(vision, "conv_stem", None)
-    whole = hashlib.sha256(
-        repr(fine_side(sizes) if sizes is not None else vision.image_size).encode()
-    )
-    for name, tensor in sorted(read_weights(base).items()):
-        if name.startswith(_STEM if sizes is not None else _TOWER):
-            # The first bytes tell one training from another; all of a large tower takes seconds.
-            start = np.ascontiguousarray(tensor.values.reshape(-1)[:1024]).tobytes()
-            whole.update(f"{name} {tensor.shape} {tensor.kind}".encode() + start)
-    return whole.hexdigest()
-
-
-def open_memory(folder: str | Path | None, model: Path) -> WordMemory:
-    """The memory in a folder, for the model in another one.
-
-    folder: None: that of the model (WORDS), if it has one, else the user's own; "": in none. Raises
-    WordMemoryError and ModelError.
-    """
-    tower = tower_of(find_base(model))
-    if folder is None:
-        folder = model / WORDS if (model / WORDS).is_dir() else default_folder(tower)
-    return WordMemory(folder or None, tower)
 
 
 def make_example(

@@ -39,12 +39,21 @@ from clue_ros.errors import (
     WordMemoryError,
 )
 from clue_ros.files import replace_file
+from clue_ros.model.config import read_config
+from clue_ros.model.details import fine_side
+from clue_ros.model.loading import find_base, read_weights
 from clue_ros.model.tensors import Mapped, read_metadata, read_tensors, tensor_bytes
 
 FORMAT, VERSION = "clue_word", 1
 SUFFIX = ".safetensors"
 MOST_NAME = 100  # characters
 MOST_EXAMPLES = 12  # of a word; a further one takes the place of the oldest
+WORDS = "words"  # in a model's folder: what it was taught (`clue adapt`)
+_TOWER = "vision_tower."
+_STEM = (
+    f"{_TOWER}embeddings.patch_embedding.first.",
+    f"{_TOWER}embeddings.patch_embedding.stages.",
+)
 Rows = npt.NDArray[np.int8]
 
 
@@ -395,3 +404,33 @@ def all_examples(words: Sequence[Word]) -> Iterator[tuple[int, Example]]:
     for place, word in enumerate(words):
         for example in word.examples:
             yield place, example
+
+
+def tower_of(base: Path) -> str:
+    """Names the network whose features a memory holds: a hash of its weights in a base's folder.
+
+    Raises ModelError.
+    """
+    vision = read_config(base).vision_config
+    sizes = getattr(vision, "conv_stem", None)
+    whole = hashlib.sha256(
+        repr(fine_side(sizes) if sizes is not None else vision.image_size).encode()
+    )
+    for name, tensor in sorted(read_weights(base).items()):
+        if name.startswith(_STEM if sizes is not None else _TOWER):
+            # The first bytes tell one training from another; all of a large tower takes seconds.
+            start = np.ascontiguousarray(tensor.values.reshape(-1)[:1024]).tobytes()
+            whole.update(f"{name} {tensor.shape} {tensor.kind}".encode() + start)
+    return whole.hexdigest()
+
+
+def open_memory(folder: str | Path | None, model: Path) -> WordMemory:
+    """The memory in a folder, for the model in another one.
+
+    folder: None: that of the model (WORDS), if it has one, else the user's own; "": in none. Raises
+    WordMemoryError and ModelError.
+    """
+    tower = tower_of(find_base(model))
+    if folder is None:
+        folder = model / WORDS if (model / WORDS).is_dir() else default_folder(tower)
+    return WordMemory(folder or None, tower)

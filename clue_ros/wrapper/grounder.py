@@ -54,10 +54,10 @@ from clue_ros.model.checkpoint import Checkpoint, load_checkpoint
 from clue_ros.model.colors import with_measured_colors
 from clue_ros.model.load_options import LoadOptions
 from clue_ros.model.loading import DEFAULT_MODEL, find_model
-from clue_ros.model.taught import make_example, open_memory
+from clue_ros.model.taught import make_example
 from clue_ros.model.taught_replies import Judged, TaughtWords, reply_to
 from clue_ros.model.view import Encoded, View
-from clue_ros.model.word_memory import Word, WordMemory, clean_name
+from clue_ros.model.word_memory import Word, WordMemory, clean_name, open_memory
 from clue_ros.wrapper import WRAPPER
 from clue_ros.wrapper.clue_source import ClueSource, agreed_probability, agreed_thing
 from clue_ros.wrapper.deciding import (

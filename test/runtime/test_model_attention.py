@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import cv2
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -163,3 +164,23 @@ def test_a_lone_bright_patch_keeps_its_box() -> None:
     assert peak.box.x_min <= 50 < 60 <= peak.box.x_max
     assert peak.box.y_min <= 20 < 30 <= peak.box.y_max
     assert peak.point == (55.0, 25.0)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_peaks_region_is_what_opencv_cuts_out(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+
+    def hill() -> npt.NDArray[np.float64]:
+        top = rng.integers(2, 16)
+        return np.concatenate([np.sort(rng.random(top)), [1.0], -np.sort(-rng.random(17 - top))])
+
+    attention = np.outer(hill(), hill()).astype(np.float32)
+    peaks = find_peaks(attention, 72, 72)
+    assert len(peaks) == 1
+    (found,) = peak_masks(attention, peaks, 72, 72)
+    finer = cv2.resize(attention, (72, 72), interpolation=cv2.INTER_CUBIC)
+    row, column = (4 * int(place) for place in np.unravel_index(attention.argmax(), (18, 18)))
+    inside = (finer >= 0.5).astype(np.uint8)
+    inside[row : row + 4, column : column + 4] = 1
+    _, labels = cv2.connectedComponents(inside, connectivity=8)
+    assert np.array_equal(found, labels == labels[row, column])

@@ -136,7 +136,7 @@ class PolicyOptions(DetectorModelOptions):
     @property
     def own_words(self) -> str | None:
         """The `memory` setting for the words in the model's folder alone."""
-        from clue_ros.model.taught import WORDS
+        from clue_ros.model.word_memory import WORDS
 
         return None if (Path(self.model).expanduser() / WORDS).is_dir() else ""
 
