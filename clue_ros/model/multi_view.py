@@ -38,6 +38,9 @@ WINDOWS: tuple[tuple[float, float, float, float], ...] = (
     (-0.03, -0.03, 0.97, 0.97),
 )
 """Of each view in turn: x_min, y_min, x_max, y_max in shares of the picture; the first is all."""
+FAR = (-0.3, -0.3, 1.3, 1.3)
+"""The picture from farther off, in its shares: what fills it is shown as large as the decoder has
+learned. Policies look so at a doubtful box (`clue_ros.model.policies`)."""
 ZOOMED = 2  # the view that is a square around what is attended to, where that is known
 ZOOM_MARGIN = 0.25  # on each side of the attended region, in shares of its longer side
 SMALLEST_ZOOM = 0.7  # side of the square, in shares of the picture's shorter side
@@ -97,16 +100,20 @@ def windows(
     zoom_first: of the further views, the square comes first. So a model with a box head has it:
     what hardly differs from the first adds nothing to the head's boxes.
     """
-    found = []
-    for x0, y0, x1, y1 in WINDOWS[:views]:
-        left, top = min(round(x0 * width), width - 1), min(round(y0 * height), height - 1)
-        right, bottom = max(round(x1 * width), left + 1), max(round(y1 * height), top + 1)
-        found.append(Window(left, top, right, bottom, width, height))
+    found = [window_of(shares, width, height) for shares in WINDOWS[:views]]
     if attended and views > ZOOMED:
         found[ZOOMED] = zoomed(attended, width, height)
     if zoom_first and views > ZOOMED:
         found.insert(1, found.pop(ZOOMED))
     return found
+
+
+def window_of(shares: tuple[float, float, float, float], width: int, height: int) -> Window:
+    """The window at x_min, y_min, x_max, y_max in shares of a picture; at least a pixel of it."""
+    x0, y0, x1, y1 = shares
+    left, top = min(round(x0 * width), width - 1), min(round(y0 * height), height - 1)
+    right, bottom = max(round(x1 * width), left + 1), max(round(y1 * height), top + 1)
+    return Window(left, top, right, bottom, width, height)
 
 
 def zoomed(attended: Sequence[Box], width: int, height: int) -> Window:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from clue_ros.dialogue.types import Box
 from clue_ros.model.box_head import SIDE, BoxMap
 from clue_ros.model.details import detailed_picture
-from clue_ros.model.multi_view import Window, window_features
+from clue_ros.model.multi_view import FAR, Window, window_features, window_of
 
 if TYPE_CHECKING:
     from clue_ros.model.backbone import Array
@@ -31,8 +31,8 @@ class Encoded:
 
     pixels: a copy, as a caller may write to the image later. base: the model without adapters,
     asked about this image. stages: of a stem's network, by the longer side at which it read the
-    image and by their numbers; patches: for taught words; box_map: boxes of all objects; all once
-    they were needed.
+    image and by their numbers; patches: for taught words; box_map: boxes of all objects; afar: it
+    from farther off; all once they were needed.
     """
 
     pixels: Image
@@ -42,6 +42,7 @@ class Encoded:
     stages: dict[tuple[int, tuple[int, ...]], list[Array]] = field(default_factory=dict)
     patches: Patches | None = None
     box_map: BoxMap | None = None
+    afar: Encoded | None = None
 
 
 class View:
@@ -111,6 +112,16 @@ class View:
         if head is not None and self._encoded.box_map is None:
             self._encoded.box_map = head(self.stages(SIDE, head.stages))
         return self._encoded.box_map
+
+    @property
+    def afar(self) -> tuple[View, Window]:
+        """The image from farther off (`multi_view.FAR`), and the window that it is seen through."""
+        window = window_of(FAR, self.width, self.height)
+        if self._encoded.afar is None:
+            picture = window.onto(self.image)
+            self._encoded.afar = Encoded(picture, self.checkpoint.look(picture))
+        seen = self._encoded.afar
+        return View(seen.pixels, seen, self.checkpoint), window
 
     def closer(self, box: Box, side: int) -> tuple[Box, BoxMap] | None:
         """What the head says about a part of the image, read with a longer side of `side` pixels.

@@ -13,6 +13,7 @@ from tiny_model import BOX_STEM, write_random_head, write_random_model
 from clue_ros.dialogue.types import Box, Dialogue, Grounding
 from clue_ros.engine import Clue
 from clue_ros.errors import ModelError
+from clue_ros.model import policies
 from clue_ros.model.box_head import BoxMap
 from clue_ros.model.checkpoint import load_checkpoint
 from clue_ros.model.location_tokens import LAST
@@ -95,6 +96,42 @@ def test_the_head_is_asked_where_the_decoder_leaves_a_doubt(headed: Path, fresh_
     assert sure.rating == pytest.approx(np.log(said.score), abs=0.01)
     assert said.codes is not None
     assert box == Window(0, 0, 160, 90, 160, 90).box(said.codes)
+
+
+def test_a_doubtful_box_is_looked_at_from_farther_off(
+    headed: Path, fresh_seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    picture = image(fresh_seed, 90, 160)
+    path = headed / SETTINGS_FILE
+    try:
+        path.write_text(json.dumps(FIT))
+        clue = Clue.load(headed, device="cpu", policy="detector", num_views=3)
+    finally:
+        path.unlink()
+    policy, view = clue.decides, clue.look(picture)
+    assert isinstance(policy, Detector)
+    monkeypatch.setattr(policies, "LARGE", 0.0)
+    monkeypatch.setattr(policies, "DOUBTED", 0.0)
+    near = policy.point(view, REQUEST)[1]
+    monkeypatch.setattr(policies, "DOUBTED", 1.1)
+    found = policy.point(view, REQUEST)[1]
+    afar, window = view.afar
+    assert (afar.width, afar.height) == (256, 144)
+    assert np.array_equal(afar.image, window.onto(picture))
+    assert np.allclose(afar.features, clue.checkpoint.look(afar.image), atol=1e-2)
+    monkeypatch.setattr(policies, "DOUBTED", 0.0)
+    far = policy.point(afar, REQUEST)[1]
+    seen = far.box.moved(window.x_min, window.y_min).clipped(160.0, 90.0)
+    is_far = far.score > near.score and seen.area > 0
+    assert found.score == pytest.approx(far.score if is_far else near.score, abs=1e-3)
+    assert found.box.as_tuple() == pytest.approx((seen if is_far else near.box).as_tuple(), abs=0.1)
+    monkeypatch.setattr(policies, "LARGE", 1.1)
+    monkeypatch.setattr(policies, "DOUBTED", 1.1)
+    assert policy.point(view, REQUEST)[1].score == pytest.approx(near.score, abs=1e-3)
+    other = clue.look(picture[::-1].copy())
+    clue.num_views = 1  # a robot that has to be fast
+    monkeypatch.setattr(clue.checkpoint, "look", None)
+    policy.point(other, REQUEST)
 
 
 def test_a_head_that_knows_the_object_corrects_its_extent() -> None:
