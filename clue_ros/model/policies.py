@@ -21,6 +21,7 @@ import numpy as np
 from clue_ros.dialogue.noun_phrases import described_object
 from clue_ros.dialogue.types import (
     AmbiguityEstimate,
+    Box,
     Dialogue,
     Grounding,
     NotFound,
@@ -39,11 +40,13 @@ from clue_ros.model.zero_shot import judge, reply_to
 
 SUREST = 0.95
 """Score above which hardly any box of a photograph lies: what it could not revise stands."""
-DOUBTED = 0.5
-"""Score below which the picture is looked at from farther off."""
-LARGE = 0.25
-"""What a box that is found from farther off has at least of a side of the picture: small things are
-seen worse there. Both were chosen on five photographs and on simulated validation scenes."""
+DOUBTED, SEVERAL = 0.5, 0.85
+"""Score below which the picture is looked at from farther off, and the probability of ambiguity
+from which it is not: several things fit, and a better box is of any of them."""
+SMALL, LARGE = 0.15, 0.25
+"""What a box has at least of a side of the picture to be looked for from farther off, and to be
+taken from there: small things are seen worse. Of these numbers, DOUBTED and LARGE were chosen on
+five photographs and simulated validation scenes; the other two spare looks that change nothing."""
 
 if TYPE_CHECKING:
     from clue_ros.dialogue.chooser import Standing
@@ -253,17 +256,23 @@ class Detector(Policy):
         """The box of the views (`_agreement`); if it is doubtful, perhaps that from farther off."""
         found = self._agreement(said, view, context, estimate, first, further)
         is_scored = found.evidence is not None and self.checkpoint.box_score is not None
-        if not is_scored or found.score >= DOUBTED or self.num_views <= ZOOMED:
+        is_doubtful = found.score < DOUBTED and estimate.probability < SEVERAL
+        if not (is_scored and is_doubtful and self.num_views > ZOOMED):
+            return found
+        width, height = float(view.width), float(view.height)
+
+        def side(box: Box) -> float:
+            return max(box.width / width, box.height / height)
+
+        if side(found.box) < SMALL:
             return found
         afar, window = view.afar
         estimate, prefill = self._judged(afar, context)
         said, first = self._say(afar, context, "grounding", _Read(prefill))
         again = self._agreement(said, afar, context, estimate, first, ())
-        width, height = float(view.width), float(view.height)
         box = again.box.moved(window.x_min, window.y_min).clipped(width, height)
-        is_large = max(box.width / width, box.height / height) >= LARGE and box.area > 0
         is_better = again.evidence is not None and again.score > found.score
-        return replace(again, box=box) if is_large and is_better else found
+        return replace(again, box=box) if is_better and side(box) >= LARGE else found
 
     def _agreement(
         self,

@@ -110,8 +110,8 @@ def test_a_doubtful_box_is_looked_at_from_farther_off(
         path.unlink()
     policy, view = clue.decides, clue.look(picture)
     assert isinstance(policy, Detector)
-    monkeypatch.setattr(policies, "LARGE", 0.0)
-    monkeypatch.setattr(policies, "DOUBTED", 0.0)
+    for name, value in (("LARGE", 0.0), ("SMALL", 0.0), ("SEVERAL", 1.1), ("DOUBTED", 0.0)):
+        monkeypatch.setattr(policies, name, value)
     near = policy.point(view, REQUEST)[1]
     monkeypatch.setattr(policies, "DOUBTED", 1.1)
     found = policy.point(view, REQUEST)[1]
@@ -125,9 +125,11 @@ def test_a_doubtful_box_is_looked_at_from_farther_off(
     is_far = far.score > near.score and seen.area > 0
     assert found.score == pytest.approx(far.score if is_far else near.score, abs=1e-3)
     assert found.box.as_tuple() == pytest.approx((seen if is_far else near.box).as_tuple(), abs=0.1)
-    monkeypatch.setattr(policies, "LARGE", 1.1)
     monkeypatch.setattr(policies, "DOUBTED", 1.1)
-    assert policy.point(view, REQUEST)[1].score == pytest.approx(near.score, abs=1e-3)
+    for name, value in (("LARGE", 1.1), ("SMALL", 1.1), ("SEVERAL", -0.1)):
+        with monkeypatch.context() as spared:
+            spared.setattr(policies, name, value)
+            assert policy.point(view, REQUEST)[1].score == pytest.approx(near.score, abs=1e-3)
     other = clue.look(picture[::-1].copy())
     clue.num_views = 1  # a robot that has to be fast
     monkeypatch.setattr(clue.checkpoint, "look", None)
