@@ -122,11 +122,13 @@ class Policy(ABC):
 class _Read:
     """A context as adapter B has read it.
 
-    first: in the whole image. further: in each further view that was asked, in their order.
+    first: in the whole image. further: in each further view that was asked, in their order. box:
+    where it points, once that was needed.
     """
 
     first: Prefill | None = None
     further: list[Prefill] = field(default_factory=list)
+    box: Agreement | None = None
 
 
 class Detector(Policy):
@@ -160,8 +162,10 @@ class Detector(Policy):
     def _decided(
         self, view: View, dialogue: Dialogue, seen: Any, force_grounding: bool
     ) -> Question | Grounding:
-        context = dialogue.context()
+        context, label = dialogue.context(), described_object(dialogue.turns)
         estimate, read = seen
+        if force_grounding and read.box is not None:  # a denial or a question was held against it
+            return Grounding(read.box.box, label, read.box.score, estimate, read.box.via)
         mode = "grounding" if force_grounding else self._mode(estimate)
         said, first = self._say(view, context, mode, read)
         question = None if said.codes else self._question(said, estimate)
@@ -169,14 +173,13 @@ class Detector(Policy):
             if not (isinstance(question, NotFound) and self._may_be_there(estimate)):
                 return question
             said = self.checkpoint.speak(view.features, context, "grounding", first)
-        found = self._box(said, view, context, estimate, first, read.further)
+        found = read.box = self._box(said, view, context, estimate, first, read.further)
         turned = None if force_grounding else self._turned(estimate, found)
         if question is not None and turned is None:
             return question
         if question is None and turned is not None:
             said = self.checkpoint.speak(view.features, context, "question", first)
             return self._question(said, turned)
-        label = described_object(dialogue.turns)
         return Grounding(found.box, label, found.score, turned or estimate, found.via)
 
     def point(self, view: View, context: str) -> tuple[AmbiguityEstimate, Agreement]:
