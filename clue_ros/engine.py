@@ -18,7 +18,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
@@ -59,7 +59,7 @@ from clue_ros.requirements import missing
 
 if TYPE_CHECKING:
     from clue_ros.model.checkpoint import Checkpoint
-    from clue_ros.model.policies import Decision, Policy
+    from clue_ros.model.policies import Considered, Policy
     from clue_ros.model.taught_replies import Judged, Opinion, TaughtWords
     from clue_ros.model.unknown_words import Unknown
     from clue_ros.model.word_memory import Word, WordMemory
@@ -452,12 +452,12 @@ class Clue:
         unknown = unknown_words(self._checkpoint.processor.tokenizer, dialogue)
         if unknown.thing and not force_grounding:
             return self._ask_instead(view, unknown)
-        decide = self._policy.consider(view, unknown.known)
-        reply = decide(force_grounding)
+        considered = self._policy.consider(view, unknown.known)
+        reply = considered.reply(force_grounding)
         if isinstance(reply, NotFound):
             return replace(reply, text=sentence(reply.text))
         if isinstance(reply, Question) or is_one_of(reply.box, refused):
-            reply = self._other(view, unknown.known, reply, decide, refused, force=force_grounding)
+            reply = self._other(considered, reply, refused, force=force_grounding)
         first = len(dialogue.turns) == 1 and not force_grounding
         if isinstance(reply, Grounding) and first and self.memory.words:
             phrase = read_phrase(dialogue.request)
@@ -492,17 +492,15 @@ class Clue:
 
         if unknown_words(self._checkpoint.processor.tokenizer, dialogue).words:
             return None
-        decide = self._policy.consider(view, dialogue)
-        said = decide(False)
-        found = said if isinstance(said, Grounding) else decide(True)
+        considered = self._policy.consider(view, dialogue)
+        said = considered.reply(False)
+        found = said if isinstance(said, Grounding) else considered.reply(True)
         return Opinion(found, isinstance(said, NotFound)) if isinstance(found, Grounding) else None
 
     def _other(
         self,
-        view: View,
-        dialogue: Dialogue,
+        considered: Considered,
         reply: Question | Grounding,
-        decide: Decision,
         refused: Sequence[Box],
         *,
         force: bool,
@@ -513,25 +511,27 @@ class Clue:
         """
         from clue_ros.model.zero_shot import ATTENTION, BaseFinder, share_of_map
 
-        estimate, label = reply.ambiguity, described_object(dialogue.turns)
+        view, dialogue, estimate = considered.view, considered.dialogue, reply.ambiguity
+        label = described_object(dialogue.turns)
 
-        @cache
-        def pointed() -> Candidate | None:
-            best = reply if isinstance(reply, Grounding) else decide(True)
-            return (
-                Candidate(best.box, label, 1.0, ATTENTION) if isinstance(best, Grounding) else None
-            )
+        def candidate(box: Box, score: float) -> Candidate:
+            return Candidate(box, label, score, ATTENTION)
 
-        def peaks_elsewhere() -> list[Candidate]:
-            best = pointed()
-            return [
-                Candidate(peak.box, label, peak.score, ATTENTION)
+        def glanced() -> Candidate | None:
+            box = considered.glance()
+            return candidate(box, 1.0) if box is not None else None
+
+        def guesses() -> list[Candidate]:
+            guess = considered.reply(True) if isinstance(reply, Question) else reply
+            best = guess.box if isinstance(guess, Grounding) else None
+            return ([candidate(best, 1.0)] if best else []) + [
+                candidate(peak.box, peak.score)
                 for peak in estimate.peaks
-                if not (best and best.box.contains(peak.point or peak.box.center))
+                if not (best and best.contains(peak.point or peak.box.center))
             ]
 
         finder = BaseFinder(view.base, self._checkpoint.zero_shot)
-        question = helpful(reply, dialogue, finder, refused, pointed, peaks_elsewhere)
+        question = helpful(reply, dialogue, finder, refused, glanced, guesses)
         if question is None and force and isinstance(reply, Grounding):
             return replace(reply, score=0.0)  # all was refused
         if question is None:

@@ -48,21 +48,18 @@ def helpful(
     finder: Finder,
     refused: Sequence[Box] = (),
     pointed: Callable[[], Candidate | None] = lambda: None,
-    attended: Callable[[], Sequence[Candidate]] = tuple,
+    guesses: Callable[[], Sequence[Candidate]] = tuple,
 ) -> Question | None:
     """A model's question as it is written if it helps, else one that does.
 
     None without a candidate. dialogue: `Dialogue.for_model`. refused: boxes that the person
-    said no to; a reply that points at one of them is replaced by a question. pointed: where the
-    model points if it has to; that is shown to be confirmed. attended: where else the words look,
-    the surest first, for where the finder has nothing.
+    said no to; a reply that points at one of them is replaced by a question. pointed: returns where
+    the model would point, which is shown to be confirmed. guesses: returns what may be meant, the
+    surest first, where the finder has nothing.
     """
     written = reply.text if isinstance(reply, Question) else ""
     standing = follow(dialogue, finder)
-    found = _apart(standing.candidates, refused)
-    if not found:
-        guess = pointed()
-        found = _apart([*([guess] if guess else ()), *attended()], refused)
+    found = _apart(standing.candidates, refused) or _apart(guesses(), refused)
     if not found:
         return None
     phrase = standing.phrase

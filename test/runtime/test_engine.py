@@ -146,13 +146,20 @@ def test_a_reply_and_where_it_points_take_one_reading(
         return read(features, context)
 
     monkeypatch.setattr(clue.checkpoint, "judge_and_read", counting)
-    decide = decides.consider(view, dialogue)
-    reply, pointed = decide(False), decide(True)
+    considered = decides.consider(view, dialogue)
+    reply, pointed = considered.reply(False), considered.reply(True)
+    glanced = considered.glance()
     assert len(counted) <= 1
     assert isinstance(pointed, Grounding)
     assert isinstance(forced, Grounding)
     assert (type(reply), pointed.box) == (type(free), forced.box)
     assert getattr(reply, "text", "") == getattr(free, "text", "")
+    monkeypatch.undo()
+    if policy != "zero-shot":
+        monkeypatch.setattr(clue, "num_views", 1)
+    alone = decides.decide(view, dialogue, force_grounding=True)
+    assert isinstance(alone, Grounding)
+    assert glanced == alone.box
 
 
 def test_a_reply_does_not_change_the_dialogue(clue: Clue, view: View) -> None:

@@ -187,10 +187,7 @@ def test_guesses_stand_in_where_nothing_is_found() -> None:
     guesses = [Candidate(BELOW, "cup", 1.0), Candidate(LEFT, "cup", 0.7)]
     written = Question("the left one or the right one?", (), (), estimate())
     finder = LabelledObjects(OBJECTS, SIZE)
-    pointed, attended = guesses
-    found = helpful(
-        written, Dialogue("the banana"), finder, (), lambda: pointed, lambda: [attended]
-    )
+    found = helpful(written, Dialogue("the banana"), finder, (), guesses=lambda: guesses)
     assert found is not None
     assert (found.text, found.candidates) == ("The left one or the right one?", (LEFT, BELOW))
 
