@@ -43,9 +43,10 @@ DOUBTED, SEVERAL = 0.5, 0.85
 """Score below which the picture is looked at from farther off, and the probability of ambiguity
 from which it is not: several things fit, and a better box is of any of them."""
 SMALL, LARGE = 0.15, 0.25
-"""What a box has at least of a side of the picture to be looked for from farther off, and to be
-taken from there: small things are seen worse. Of these numbers, DOUBTED and LARGE were chosen on
-five photographs and simulated validation scenes; the other two spare looks that change nothing."""
+"""Shares of a side of the picture. A box smaller than SMALL is not looked for from farther off, one
+smaller than LARGE is not taken from there: small things are seen worse. Five photographs and
+simulated validation scenes chose DOUBTED and LARGE; SEVERAL and SMALL spare looks that change
+nothing."""
 
 if TYPE_CHECKING:
     from clue_ros.dialogue.chooser import Standing
@@ -132,7 +133,7 @@ class Considered:
         return self.policy.decided(self.view, self.dialogue, self.seen, force_grounding)
 
     def glance(self) -> Box | None:
-        """Where the model would point by the whole image alone, which takes milliseconds.
+        """Point by the whole image alone: a box in pixels, or None. It takes milliseconds.
 
         As good to be confirmed as the box that it would answer: of 151 such questions on simulated
         validation scenes and photographs 92 and 91 showed the right thing, and 77 without either.
